@@ -1,7 +1,11 @@
 """status.json names the phase that runs, also after a failure or an interrupt, and the state of each job."""
 
+import json
+
 import pytest
 from benches import STEP, Bench
+
+from train import status
 
 
 @pytest.fixture
@@ -75,3 +79,49 @@ def test_a_file_of_a_user_ends_the_matrix_before_anything_starts_and_an_own_one_
     (bench.output / "status.json").unlink()
     bench.on_start = lambda job: None
     assert [bench.run(*ONE)[0], bench.run(*ONE)[0]] == [0, 0] and ended(bench) == ["finished", "done"]
+
+
+def shown(folder, capsys):
+    code = status.main([str(folder)])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_a_matrix_that_runs_elsewhere_is_shown(bench, tmp_path, capsys):
+    bench.said, seen = (STEP.format(3),), []
+    bench.on_start = lambda job: seen.append(bench.status()) and None
+    assert bench.run("RUNS=2", "FRAMEWORK=mega,hf")[0] == 0
+    (tmp_path / "status.json").write_text(json.dumps(seen[1]))
+    code, text, _ = shown(tmp_path, capsys)
+    rows = [line.split() for line in text.splitlines()]
+    assert code == 0 and text.startswith("running in phase training: 1 of 4 jobs, 0 failed\n")
+    assert rows[4][:8] == ["1", "mega", "llama", "run", "1", "ok", "3/10", rows[4][7]] and rows[6][5:7] == [
+        "waiting",
+        "-",
+    ]
+    code, text, _ = shown(bench.output, capsys)
+    assert code == 0 and text.startswith("finished: 4 of 4 jobs, 0 failed\n") and "left" not in text
+
+
+def test_a_matrix_that_failed_or_was_killed_and_a_failed_job_are_exit_code_1(bench, capsys):
+    bench.exit_codes = {"data.sh": 2}
+    bench.run(*ONE)
+    code, text, _ = shown(bench.output, capsys)
+    assert code == 1 and text.startswith("failed in phase data: 0 of 2 jobs, 0 failed\n")
+    path = bench.output / "status.json"
+    content = json.loads(path.read_text())
+    killed = {"state": "running", "jobs_failed": 0, "updated_utc": "2026-11-20T00:00:00+00:00"}
+    path.write_text(json.dumps(content | killed | {"warnings": ["\x1b[2J hf_" + "a" * 34]}))
+    code, text, _ = shown(bench.output, capsys)
+    assert code == 1 and "warning: not updated for" in text and "\x1b" not in text and "aaaa" not in text
+    path.write_text(json.dumps(content | {"state": "finished", "phase": "done", "jobs_failed": 1}))
+    code, text, _ = shown(bench.output, capsys)
+    assert code == 1 and text.startswith("finished: 0 of 2 jobs, 1 failed\n")
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"schema_version": 1, "state": "running", "jobs": []}', "{"])
+def test_what_is_no_status_is_one_line(tmp_path, capsys, content):
+    if content is not None:
+        (tmp_path / "status.json").write_text(content)
+    code, text, error = shown(tmp_path, capsys)
+    assert (code, text, error.count("\n")) == (2, "", 1) and error.startswith(f"error: {tmp_path}/status.json: ")

@@ -1,0 +1,103 @@
+"""Print how far a matrix is that runs elsewhere: another terminal, another machine with the same folder, or Slurm.
+
+    python -m train.status [OUTPUT_DIR]
+
+Reads OUTPUT_DIR/status.json (of a label: OUTPUT_DIR/<label>). Standard library only. Exits 0; 1 if the matrix failed,
+was interrupted, has a failed job, or has not written the file for STALE_SECONDS; 2 if there is no such file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from train.runner.state import DONE, FAILED, INTERRUPTED, RUNNING, SKIPPED
+from train.runner.status_file import NAME, STATUS_EVERY_SECONDS
+from train.runner.view import duration, times
+from utils import redact
+from utils.arguments import Parser, first_line, run
+from utils.errors import in_one_line
+from utils.input_files import InputFileError, json_of
+from utils.results.schema import time_of
+
+STALE_SECONDS = 60 * STATUS_EVERY_SECONDS
+COLUMNS = "{:>3}  {:24}  {:8}  {:>11}  {:>9}  {:>8}  {:>8}"
+HEADER = COLUMNS.format("job", "", "state", "step", "step (s)", "loss", "took")
+
+
+def lines(status: dict[str, Any], now: datetime) -> Iterator[str]:
+    """Yield the lines about the content of a status.json."""
+    left = None
+    if status["remaining_seconds"] is not None:
+        left = status["remaining_seconds"], status["most_remaining_seconds"]
+    phase = "" if status["phase"] == DONE else f" in phase {status['phase']}"
+    done, total, failed = (status[f"jobs_{key}"] for key in ("done", "total", "failed"))
+    yield f"{status['state']}{phase}: {done} of {total} jobs, {failed} failed"
+    elapsed = status["elapsed_seconds"]
+    yield times(elapsed, left) if status["state"] == RUNNING else f"{duration(elapsed)} elapsed"
+    yield f"process {status['process_id']} on {status['host']}, started {status['started_utc']}"
+    if is_stale(status, now):
+        age = duration((now - time_of(status["updated_utc"])).total_seconds())
+        yield f"warning: not updated for {age}: the process was killed, or its machine cannot write here"
+    if status["pause"]:
+        yield f"waits: {status['pause']}"
+    yield HEADER
+    for job in status["jobs"]:
+        yield from _of_job(job)
+    yield from (f"warning: {warning}" for warning in status["warnings"])
+    if status["report"]:
+        yield f"report: {status['report']}"
+
+
+def is_stale(status: dict[str, Any], now: datetime) -> bool:
+    """Return whether a running matrix has not written its file for STALE_SECONDS."""
+    age = (now - time_of(status["updated_utc"])).total_seconds()
+    return bool(status["state"] == RUNNING and age > STALE_SECONDS)
+
+
+def _of_job(job: dict[str, Any]) -> Iterator[str]:
+    seconds, loss = job["step_time_seconds"], job["loss"]
+    line = COLUMNS.format(
+        job["number"],
+        f"{job['framework']} {job['model']} run {job['run']}",
+        job["state"],
+        f"{job['step']}/{job['total_steps']}" if job["step"] else "-",
+        "-" if seconds is None else f"{seconds:.3f}",
+        "-" if loss is None else f"{loss:.4f}",
+        duration(job["elapsed_seconds"]),
+    )
+    if job["state"] == RUNNING and job["remaining_seconds"] is not None:
+        line += f", about {duration(job['remaining_seconds'])} left"
+    yield line
+    if job["reason"] and job["state"] != SKIPPED:
+        yield f"     {job['reason'].strip().splitlines()[0]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    parser = Parser(prog="python -m train.status", description=first_line(__doc__))
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path("output"), help="OUTPUT_DIR of the matrix (default: %(default)s)"
+    )
+    folder: Path = parser.parse_args(arguments).folder
+    path = folder / NAME
+    now = datetime.now(timezone.utc)
+    try:
+        status = json_of(path)
+        found = list(lines(status, now))
+    except InputFileError as error:
+        print(f"error: {path}: {error}; name the OUTPUT_DIR of a matrix, or OUTPUT_DIR/<label>", file=sys.stderr)
+        return 2
+    except (AttributeError, KeyError, TypeError, ValueError):
+        print(f"error: {path}: is not the status of a matrix, or is damaged; name another OUTPUT_DIR", file=sys.stderr)
+        return 2
+    print("\n".join(in_one_line(redact.text(line)) for line in found))
+    is_bad = status["state"] in (FAILED, INTERRUPTED) or status["jobs_failed"] or is_stale(status, now)
+    return 1 if is_bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
