@@ -65,7 +65,7 @@ WHY = (
 )
 SYSTEMS = (*("System", "Runs", "tokens/s/GPU", "min to max", "Step (s)", "Memory (GB)", "First loss", "Last loss"),)
 """Header of the table of a group."""
-RANKING = ("Place", "Side", "tokens/s/GPU", "against the first (95 %)")
+RANKING = ("Place", "Side", "Runs", "tokens/s/GPU", "against the first (95 %)")
 NOT_COUNTED = ("Not counted", "Run", "Status", "Reason", "File")
 HEADLINE_CHARACTERS = 140
 MOST_SYSTEMS = 12
@@ -92,14 +92,16 @@ def blocks(comparison: Comparison) -> list[Block]:
     found: list[Block] = [Heading(HEADING, 1)]
     for number, one in enumerate(comparison.rankings):
         rows = [
-            (str(place), side, Value(rate), with_interval(*ratio) if ratio else "-")
-            for place, side, rate, ratio in one.sides
+            (str(place), side, str(runs), Value(rate), with_interval(*ratio) if ratio else "-")
+            for place, side, rate, runs, ratio in one.sides
         ]
         found += [Heading(one.title, 2, f"ranking-{number}"), Table(one.title, RANKING, rows, 2)]
-        found.append(Details([Lines(["Sides between which no difference is shown share a place."], HINT)]))
-    found += [*cards, *picture] if len(cards) <= CARDS_FIRST else [*picture, *cards]
-    tally = f"{comparison.tally}. " if len(judged) > 1 else ""
-    found.append(Lines([f"{tally}{comparison.question}." if judged else comparison.headline]))
+        said = f"Sides share a place where no difference beyond {comparison.band:.1%} is shown."
+        found.append(Details([Lines([said], HINT)]))
+    weak = sum(bool(doubts(one)) for one in judged)
+    tally = f"{comparison.tally}; {weak} weakened. " if len(judged) > 1 else ""
+    summary = Lines([f"{tally}{comparison.question}." if judged else comparison.headline])
+    found += [*cards, *picture, summary] if len(cards) <= CARDS_FIRST else [summary, *picture, *cards]
     if comparison.by == "nodes" and (scales := scaling.scaling(comparison.groups)):
         table = Table("Scaling", scaling.HEADER, [scale.cells() for scale in scales], 1)
         found += [Heading("Scaling", 2, "scaling"), table, Lines([scaling.EXPLANATION], HINT)]
@@ -195,8 +197,9 @@ def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
 
         return [panels.verdicts(judged, comparison.band, quantity)]
 
-    line = f"Square: ratio of {quantity}; line: its 95 % interval; hollow: undecided, or the same work is not proven; "
-    yield Pictures("", [f"{line}shaded: differences within {comparison.band:.1%}, which count as ties."], panels)
+    line = f"Square: ratio of {quantity}, in the colour of the platform named first; line: its 95 % interval; hollow: "
+    line += f"undecided, or the same work is not proven; shaded: differences within {comparison.band:.1%}, which count "
+    yield Pictures("", [f"{line}as ties."], panels)
 
 
 def _why(comparison: Comparison) -> Iterator[Block]:
@@ -243,8 +246,8 @@ def _group(comparison: Comparison, group: Group, title: str, number: int) -> Ite
 
 def _system(row: Row) -> tuple[Cell, ...]:
     figures = [_mean(one, LOSS_DIGITS if place > 2 else DIGITS) for place, one in enumerate(row.spreads)]
-    runs = f"{len(row.counted)} of {len(row.entries)}"
-    return (f"{row.name} {row.device}", runs, Value(figures[0].value), figures[0].range or "-", *figures[1:])
+    runs, speed = f"{len(row.counted)} of {len(row.entries)}", figures[0]
+    return f"{row.name} {row.device}", runs, Value(speed.value), speed.range or speed.text, *figures[1:]
 
 
 def _mean(spread: Spread | None, digits: int) -> Value:

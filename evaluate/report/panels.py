@@ -137,9 +137,10 @@ def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) ->
     axes.axvline(1, color=INK, linestyle=":", linewidth=1)
     for y, one in enumerate(shown):
         _interval(axes, y, one, end)
-        names = without_vendors(f"{one.pair.b_name} / {one.pair.a_name}")
-        reason = "" if one.estimate else f": {one.reasons[0]}"
-        text = "".join(wrapped(f"{_verdict_text(one)}: {names}{reason}", 1, VERDICT_CHARACTERS))
+        names = f"{one.pair.b_name} / {one.pair.a_name}"
+        if one.estimate is None:  # in the order of the reason's values
+            names = f"{one.pair.a_name} and {one.pair.b_name}: {one.reasons[0]}"
+        text = "".join(wrapped(f"{_verdict_text(one)}: {without_vendors(names)}", 1, VERDICT_CHARACTERS))
         axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
     ticks = next(ticks for ticks in TICKS if end <= ticks[-1] or ticks is TICKS[-1])
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1 / end <= tick <= end]))
@@ -167,7 +168,7 @@ def _interval(axes: Any, y: int, one: Judged, end: float) -> None:
         axes.plot(place, y, "|" if place == true else arrow, color=INK, markersize=8, clip_on=False)
     colour = PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR)
     inside = colour if one.is_proven and one.word != UNDECIDED else PAPER  # hollow: undecided, or not proven
-    axes.plot(found.ratio, y, "s", markersize=7, color=inside, markeredgecolor=INK)
+    axes.plot(found.ratio, y, "s", markersize=5, color=inside, markeredgecolor=INK)
 
 
 def _utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:

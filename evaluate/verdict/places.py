@@ -24,6 +24,7 @@ class Ranked(NamedTuple):
     place: int
     side: str
     tokens_per_second_per_gpu: float
+    runs: int
     against_the_first: Ratio | None
     """Ratio to the side that stands first, with its 95 % interval; None for that side itself."""
 
@@ -92,8 +93,10 @@ def _ranking(found: Sequence[Judged]) -> Ranking:
     order = sorted(names, key=lambda key: (slower_than[key], -levels[key]))
     frameworks = sorted({run["framework"] for one in found for side in one.pair.counted for run in side})
     known = [found[0].work, *([" and ".join(frameworks)] if len(frameworks) < 3 else [])]  # more are the sides' names
-    ranked = tuple(Ranked(slower_than[key] + 1, names[key], levels[key], _ratio(found, key, order[0])) for key in order)
-    return Ranking(", ".join(known), ranked, all(one.is_proven for one in found))
+    ranked = [
+        Ranked(slower_than[key] + 1, names[key], levels[key], len(key), _ratio(found, key, order[0])) for key in order
+    ]
+    return Ranking(", ".join(known), tuple(ranked), all(one.is_proven for one in found))
 
 
 def _ratio(found: Sequence[Judged], side: frozenset[int], first: frozenset[int]) -> Ratio | None:

@@ -41,7 +41,7 @@ class Saving:
         said = (
             f"{_spoken(self.tokens)} tokens cost {self.cost_b.value:,.0f} {self.saved.unit} on {b} and "
             f"{self.cost_a.value:,.0f} on {a}: {b} {verb} {abs(self.saved.value):,.0f} {self.saved.unit}, "
-            f"{abs(self.percent.value):.0f} %"
+            f"{abs(self.percent.value):.2g} %"
         )
         if self.percent_range is None:
             return said

@@ -150,8 +150,11 @@ class Judged:
 
     @property
     def money_lines(self) -> list[str]:
-        """The saving of one side in words; empty for an undecided verdict, a model made small, or an unknown price."""
+        """The saving of one side in words; empty for an undecided verdict, a model made small, or an unknown price, and
+        for a tie on devices of one price, where it is the noise of the speed."""
         if self.saving is None or not self.is_decided or self.pair.a[0].result["model_size"] != "full":
+            return []
+        if self.word == inference.TIE and self.saving.percent_range is None:
             return []
         sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name)
         return [sentence] if sentence else []

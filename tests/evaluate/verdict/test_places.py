@@ -53,7 +53,7 @@ def test_four_devices_have_six_verdicts_and_a_ranking_in_which_a_tie_shares_a_pl
     for side in (H100, H200, MI300X):  # 2.00x (1.99 to 2.01) of MI355X over H100 is 0.500x of H100 over MI355X
         a, ratio = against[frozenset((side, MI355X))]
         wanted = f"{ratio if a == MI355X else 1 / ratio:.3f}x ("
-        assert f"| {side} | {speed[side]:,.0f} | {wanted}" in found.markdown
+        assert f"| {side} | 5 | {speed[side]:,.0f} | {wanted}" in found.markdown
     for text in (found.printed, found.markdown.removeprefix("# "), found.page.partition("<main id")[2]):
         assert "Ranking of 4 sides" in text.partition("is 1.")[0], "it comes first"
     brief = compare.main([str(tmp_path), "--brief", "--output", str(tmp_path / "again")])
