@@ -1,9 +1,2 @@
 #!/usr/bin/env bash
-# Train mistral with hf on cpu, one run.
-#
-# Usage:  bash train/train_cpu_hf_mistral.sh [--run N] [KEY=VALUE ...]
-# Reads, writes, exits: as shell/inside/job.sh
-set -Eeuo pipefail
-
-# shellcheck source=shell/inside/job.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" cpu hf mistral "$@"
+exec "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" cpu hf mistral "$@"

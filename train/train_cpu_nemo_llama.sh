@@ -1,9 +1,2 @@
 #!/usr/bin/env bash
-# Train llama with nemo on cpu, one run.
-#
-# Usage:  bash train/train_cpu_nemo_llama.sh [--run N] [KEY=VALUE ...]
-# Reads, writes, exits: as shell/inside/job.sh
-set -Eeuo pipefail
-
-# shellcheck source=shell/inside/job.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" cpu nemo llama "$@"
+exec "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" cpu nemo llama "$@"

@@ -1,9 +1,2 @@
 #!/usr/bin/env bash
-# Train qwen3 with titan on nvd, one run.
-#
-# Usage:  bash train/train_nvd_titan_qwen3.sh [--run N] [KEY=VALUE ...]
-# Reads, writes, exits: as shell/inside/job.sh
-set -Eeuo pipefail
-
-# shellcheck source=shell/inside/job.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" nvd titan qwen3 "$@"
+exec "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" nvd titan qwen3 "$@"

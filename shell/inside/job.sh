@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Run one job of the matrix in the suite's own environment. The scripts train/train_*.sh source it, so --help prints theirs.
+# Run one job of the matrix in the suite's own environment. The scripts train/train_*.sh start it with their names.
 #
-# Usage:  shell/inside/job.sh PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
+# Usage:  train/train_PLATFORM_FRAMEWORK_MODEL.sh [--run N] [KEY=VALUE ...]
+#         shell/inside/job.sh PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
 # Reads:  config.env and its overlays, the environment, the prepared data
 # Writes: OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/
 # Exits:  0 ok, 2 bad input, otherwise the trainer's exit code

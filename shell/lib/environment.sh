@@ -134,13 +134,13 @@ start_module() { # <module> <arguments...>; SETTINGS follow them
   exec "$PYTHON" -m "$1" --platform "$platform" "${@:2}" "${SETTINGS[@]}"
 }
 
-# The help of a script is its header.
+# The help of a script is the header of the file that calls this.
 show_help_if_asked() { # <arguments of the script...>
   local argument
   for argument in "$@"; do
     case $argument in
       -h | --help)
-        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[1]}"
         exit 0
         ;;
     esac

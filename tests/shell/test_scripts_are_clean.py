@@ -13,8 +13,8 @@ from checkout import ROOT
 LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
 COMMANDS = sorted(ROOT.glob("shell/*.sh"))
 """Scripts that a person calls."""
-JOBS = [*sorted(ROOT.glob("shell/inside/*.sh")), *sorted(ROOT.glob("train/*.sh"))]
-SCRIPTS = [*LIBRARIES, *COMMANDS, *JOBS, ROOT / ".ci" / "run"]
+JOBS = sorted(ROOT.glob("train/*.sh"))
+SCRIPTS = [*LIBRARIES, *COMMANDS, *sorted(ROOT.glob("shell/inside/*.sh")), ROOT / ".ci" / "run"]
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -48,7 +48,7 @@ def test_its_header_says_how_it_is_used(script: Path) -> None:
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 @pytest.mark.parametrize(
     "script",
-    [*COMMANDS, *sorted(ROOT.glob("train/*.sh")), ROOT / "evaluate" / "compare.sh"],
+    [*COMMANDS, ROOT / "evaluate" / "compare.sh"],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_help_is_the_header_and_needs_no_environment(script: Path, flag: str) -> None:
@@ -56,6 +56,16 @@ def test_help_is_the_header_and_needs_no_environment(script: Path, flag: str) ->
     done = subprocess.run([script, flag], cwd="/", env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in header(script)]
+
+
+def test_a_script_of_a_job_only_hands_its_name_on() -> None:
+    for script in JOBS:
+        names = script.stem.removeprefix("train_").replace("_", " ")
+        shebang, line = script.read_text(encoding="utf8").splitlines()
+        place = 'exec "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh"'
+        assert (shebang, line) == ("#!/usr/bin/env bash", f'{place} {names} "$@"') and os.access(script, os.X_OK)
+    done = subprocess.run([JOBS[0], "--help"], cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "Usage:  train/train_PLATFORM_FRAMEWORK_MODEL.sh [--run N]" in done.stdout
 
 
 @pytest.mark.parametrize("script", COMMANDS, ids=lambda path: path.name)
