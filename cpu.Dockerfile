@@ -1,6 +1,6 @@
 # The image for machines without a GPU: Python and the suite's own environment. ./shell/build.sh builds it.
 #
-# PyTorch is the build for CPUs. The image does not contain NeMo: shell/inside/setup_nemo.sh makes its environment (2.5 GB)
+# PyTorch is the build for CPUs. The image does not contain NeMo: shell/inside/setup_framework.sh makes its environment (2.5 GB)
 # on the machine itself.
 ARG BASE_IMAGE=docker.io/library/python:3.11-slim
 FROM ${BASE_IMAGE}

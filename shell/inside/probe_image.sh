@@ -21,7 +21,7 @@ main() {
   HOME=$(mktemp -d) # what an import writes there as root would be in the way of the image's users
   export HOME PYTHONDONTWRITEBYTECODE=1
   for framework in "${frameworks[@]}"; do
-    if output=$("$ROOT/shell/inside/setup_$framework.sh" 2>&1); then
+    if output=$("$ROOT/shell/inside/setup_framework.sh" "$framework" 2>&1); then
       say "FRAMEWORK=$framework runs with ${output##*$'\n'}"
     else
       say "note: FRAMEWORK=$framework cannot run in this image: ${output##*error: }"

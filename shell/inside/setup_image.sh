@@ -42,7 +42,7 @@ add_rocm_profiler() {
 
 # It sees the PyTorch of the base image, which may be too old for it; everything else works then.
 add_torchtitan() {
-  "$ROOT/shell/inside/setup_titan.sh" >/dev/null || say "warning: this image cannot run FRAMEWORK=titan"
+  "$ROOT/shell/inside/setup_framework.sh" titan >/dev/null || say "warning: this image cannot run FRAMEWORK=titan"
 }
 
 # Primus's launchers run make in Megatron-LM at every start, and jobs run as users who may not write there: what is made

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full("environments made from nothing, and a job in each
 SHORT = ("MODEL=llama", "MODEL_SIZE=tiny", "TRAIN_ITERS=2", "WARMUP_ITERS=1", "RUNS=1", "CPU_RANKS=1")
 BATCH = ("GBS=4", "MBS=2", "SL=64")
 PYTHONS = {"bridge": "3.12", "nemo": "3.11"}
-"""Version of Python that a framework requires (setup_bridge.sh, setup_nemo.sh)."""
+"""Version of Python that a framework requires (shell/inside/setup_framework.sh)."""
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def test_the_users_command_makes_the_environment_of_a_framework_and_trains(frame
         given = {"PRIMUS_PATH": str(real_primus.unpack("primus-fd1eeab", tmp_path))}
     environment = fresh_machine.environment(tmp_path / "home", python) | given
     if frameworks in PYTHONS:
-        setup = fresh_machine.ROOT / "shell" / "inside" / f"setup_{frameworks}.sh"
-        subprocess.run([setup, "PLATFORM=cpu"], env=environment, stdout=subprocess.DEVNULL, check=True)
+        setup = fresh_machine.ROOT / "shell" / "inside" / "setup_framework.sh"
+        subprocess.run([setup, frameworks, "PLATFORM=cpu"], env=environment, stdout=subprocess.DEVNULL, check=True)
         (clone / f".venv-{frameworks}").symlink_to(fresh_machine.ROOT / f".venv-{frameworks}")
     command = [clone / "shell" / "run_train.sh", "PLATFORM=cpu", f"FRAMEWORK={frameworks}", *SHORT, *BATCH]
     options = {"cwd": tmp_path, "env": environment, "stdin": subprocess.DEVNULL, "timeout": 1800}

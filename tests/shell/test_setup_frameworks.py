@@ -38,7 +38,7 @@ def add_venv(checkout: Checkout, *, sees_system: bool = False) -> None:
 def checkout(request, tmp_path):
     """Return the checkout for the framework of a test, on a machine that has what it requires."""
     framework = request.getfixturevalue("framework")
-    made = Checkout(tmp_path, f"inside/setup_{framework}.sh")
+    made = Checkout(tmp_path, "inside/setup_framework.sh", framework)
     if framework in PYTHONS:
         made.add_python(version=f"{PYTHONS[framework]}.7")
     else:
@@ -150,7 +150,7 @@ def test_torchtitan_without_the_suites_environment_and_in_an_old_image_is_told_w
     shutil.rmtree(checkout.venv)
     shutil.rmtree(checkout.root / ".venv-titan")
     assert "run ./shell/setup.sh" in checkout.run().stderr
-    wrong = checkout.run("PLATFORM=cpu")
+    wrong = checkout.run("oops")
     assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
 
 
@@ -170,7 +170,7 @@ def launched(tmp_path_factory):
     )
 
     def launch(framework, setup, output):
-        add_program(folder / "shell" / "inside" / f"setup_{framework}.sh", f"#!/usr/bin/env bash\n{setup}\n")
+        add_program(folder / "shell" / "inside" / "setup_framework.sh", f"#!/usr/bin/env bash\n{setup}\n")
         job = ("--platform", "cpu", "--framework", framework, "--model", "llama", f"OUTPUT_DIR={output}", *settings)
         command = [sys.executable, "-m", "train.launch", *job]
         environment = {**os.environ, "RUNTIME": "native"}

@@ -72,8 +72,8 @@ def python_of(framework: str) -> str:
     """
     if framework not in OWN_PYTHON:
         return sys.executable
-    script = ROOT / "shell" / "inside" / f"setup_{framework}.sh"
-    ran = subprocess.run([script], env=os.environ | {"PLATFORM": "cpu"}, capture_output=True, text=True)
+    script = ROOT / "shell" / "inside" / "setup_framework.sh"
+    ran = subprocess.run([script, framework], env=os.environ | {"PLATFORM": "cpu"}, capture_output=True, text=True)
     if ran.returncode:
         pytest.skip(f"{framework} cannot be installed here: {ran.stderr.strip().splitlines()[-1]}")
     return ran.stdout.strip()

@@ -61,10 +61,10 @@ def link_tools(folder: Path, *names: str) -> None:
 class Checkout:
     """The files that a setup script reads, below a folder with a space in its name, and a PATH of tools."""
 
-    def __init__(self, folder: Path, script: str = "setup.sh") -> None:
+    def __init__(self, folder: Path, script: str = "setup.sh", *first: str) -> None:
         self.root, self.programs, self.calls_file = folder / "a checkout", folder / "programs", folder / "calls.txt"
         self.pyenv, self.venv = folder / "pyenv", self.root / ".venv"
-        self.script = self.root / "shell" / script
+        self.script, self.first = self.root / "shell" / script, first
         libraries = ("shell/lib/environment.sh", "shell/lib/install.sh", "shell/platform.sh")
         copy_to(self.root, f"shell/{script}", *libraries, "*-requirements.txt")
         link_tools(self.programs, *TOOLS)
@@ -93,7 +93,7 @@ class Checkout:
 
     def run(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run the script, forgetting the calls of earlier runs."""
-        return self._forgetting([str(self.script), *arguments], changes)
+        return self._forgetting([str(self.script), *self.first, *arguments], changes)
 
     def source(self, commands: str, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run commands of bash after those of environment.sh."""

@@ -32,10 +32,10 @@ def python_of(name: str, platform: str) -> str:
     The script imports what the trainer imports, which takes seconds, so it runs once in a process. Its other output is
     passed on to stderr. Raises ConfigError with the script's reason where there is no such Python and none can be made.
     """
-    setup = ROOT / "shell" / "inside" / f"setup_{name}.sh"
+    setup = ROOT / "shell" / "inside" / "setup_framework.sh"
     environment = {**os.environ, "PLATFORM": platform}
     pipe = subprocess.PIPE
-    with subprocess.Popen([str(setup)], env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen([str(setup), name], env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         reason = f"{name}: {setup} failed without a reason"
         for line in process.stderr:
