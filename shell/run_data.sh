@@ -5,8 +5,9 @@
 # do not fit the model size or number of steps of this machine are prepared with a warning: they may be for another one.
 # On a GPU machine it runs in the image that ./shell/build.sh makes; RUNTIME selects the engine (docs/containers.md).
 #
-# Usage:   ./shell/run_data.sh [--dry-run] [KEY=VALUE ...]
-#          --dry-run prints the command that it would start
+# Usage:   ./shell/run_data.sh [--dry-run] [--here] [--for-this-training] [KEY=VALUE ...]
+#          --dry-run prints the command that it would start; --here uses no container; --for-this-training refuses data
+#          that do not fit the training here, and verifies no data that exist. Both together are ./shell/data.sh
 # Reads:   config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE; the hub, with
 #          HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME
 # Writes:  .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
@@ -20,11 +21,18 @@ main() {
   source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
   show_help_if_asked "$@"
   take_run_arguments "$@"
+  local argument others=() any=(--for-any-training)
+  for argument in "${ARGUMENTS[@]}"; do
+    case $argument in
+      --for-this-training) any=() && exec >/dev/null ;; # the prefixes are of no use to the matrix that calls it
+      *) others+=("$argument") ;;
+    esac
+  done
+  ARGUMENTS=("${others[@]}")
   load_secrets
   choose_runtime run
   if [[ $RUNTIME == native ]]; then
-    local command=("$PYTHON" -m data.prepare --for-any-training --platform "$PLATFORM" --workers "$(nproc)")
-    run_here "${command[@]}" "${ARGUMENTS[@]}"
+    run_here "$PYTHON" -m data.prepare "${any[@]}" --platform "$PLATFORM" --workers "$(nproc)" "${ARGUMENTS[@]}"
   fi
   mount_for_jobs
   run_in_container jobs data shell/run_data.sh "${INNER[@]}"

@@ -21,21 +21,13 @@ main() {
   source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
   show_help_if_asked "$@"
   take_run_arguments "$@"
-  local dry_run=()
-  if [[ $is_dry_run == true ]]; then dry_run=(--dry-run); fi
   load_secrets
   choose_runtime run
   if [[ $RUNTIME == native ]]; then
     if [[ $is_dry_run == true ]]; then use_environment_to_plan; else use_environment; fi
-    SETTINGS=("${dry_run[@]}" "${ARGUMENTS[@]}")
-    start_module benchmarks.gpu
+    start_here benchmarks.gpu "${DRY_RUN[@]}"
   fi
-  mount_for_jobs
-  run_in_container jobs gpu-hour shell/run_gpu_hour.sh "${INNER[@]}"
-  if [[ $is_dry_run == true && $can_start == true ]]; then
-    is_dry_run=false is_only_looking=true
-    run_in_container jobs plan shell/run_gpu_hour.sh --dry-run "${INNER[@]}"
-  fi
+  run_jobs gpu-hour shell/run_gpu_hour.sh
 }
 
 main "$@"

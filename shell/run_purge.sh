@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Remove what the suite wrote, and nothing else: shell/purge.sh in the image, or directly where there is no image.
+# Remove what the suite wrote, and nothing else; list what was removed, what was kept, and why.
 #
-# The container may write to the parent folders of OUTPUT_DIR and, with --with-data, DATA_DIR, because these two folders
-# are removed as well.
+# It removes results of every job and label, logs, comparisons and the archive; prepared data only with --with-data; .venv
+# never. It keeps what the suite did not write, what has changed since, links, and folders that are not empty afterwards.
+# The suite keeps a list of the files that it writes, .tprimat_files; a folder from before there was a list is refused. A
+# container may write to the parents of these folders, because they are removed as well.
 #
-# Usage:   ./shell/run_purge.sh [--with-data] [--dry-run | --adopt] [KEY=VALUE ...]
-#          --with-data also removes prepared data; --adopt: see shell/purge.sh; --dry-run prints the command of the container, if there is one, and
-#          what would be removed
+# Usage:   ./shell/run_purge.sh [--with-data] [--dry-run | --adopt] [--here] [OUTPUT_DIR=...] [DATA_DIR=...] [KEY=VALUE]
+#          --dry-run lists what would be removed, after the command of the container, if there is one
+#          --adopt adds files of an earlier version, and copies of files, to the list, and removes nothing
+#          --here uses no container (also ./shell/purge.sh)
 # Reads:   config.env and its overlays, the environment, OUTPUT_DIR, DATA_DIR
 # Writes:  nothing; removes files and folders in OUTPUT_DIR and, with --with-data, DATA_DIR
-# Exits:   as shell/purge.sh; also 2 if the RUNTIME that is named does not work
+# Exits:   0 done; 1 something could not be removed; 2 bad input, a folder that nothing may be removed from, or a RUNTIME
+#          that does not work
 # Example: ./shell/run_purge.sh --dry-run
 if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_purge: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
@@ -20,14 +24,15 @@ main() {
   show_help_if_asked "$@"
   take_run_arguments "$@"
   choose_runtime tools
-  local dry_run=()
-  if [[ $is_dry_run == true ]]; then dry_run=(--dry-run); fi
-  if [[ $RUNTIME == native ]]; then exec "$ROOT/shell/purge.sh" "${dry_run[@]}" "${ARGUMENTS[@]}"; fi
+  if [[ $RUNTIME == native ]]; then
+    use_any_python
+    start_here utils.housekeeping.purge "${DRY_RUN[@]}"
+  fi
   mount_for_purge
-  if [[ $is_dry_run == true ]]; then run_in_container tools purge shell/purge.sh "${INNER[@]}"; fi
+  if [[ $is_dry_run == true ]]; then run_in_container tools purge shell/run_purge.sh --here "${INNER[@]}"; fi
   if [[ $can_start == true ]]; then
     is_dry_run=false
-    run_in_container tools purge shell/purge.sh "${dry_run[@]}" "${INNER[@]}"
+    run_in_container tools purge shell/run_purge.sh --here "${DRY_RUN[@]}" "${INNER[@]}"
   fi
 }
 

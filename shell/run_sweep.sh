@@ -5,8 +5,9 @@
 # marked and not started. Points with an ok result are kept, so after an interrupt the same command continues. Each point
 # is run once unless RUNS is given. More: docs/sweep.md
 #
-# Usage:   ./shell/run_sweep.sh [--dry-run] KEY=VALUE,VALUE[,...] [KEY=VALUE ...]
-#          --dry-run starts no job: it prints the command of the container, if there is one, and all points
+# Usage:   ./shell/run_sweep.sh [--dry-run] [--here] KEY=VALUE,VALUE[,...] [KEY=VALUE ...]
+#          --dry-run starts no job: it prints the command of the container, if there is one, and all points; --here
+#          trains on this machine without a container (also ./shell/sweep.sh)
 # Reads:   config.env and all that run_train.sh reads; LABEL is the name of the sweep (default: sweep)
 # Writes:  as run_train.sh without its comparison, and OUTPUT_DIR/sweeps/<name>.json, <name>.png, <name>_best.env
 # Exits:   0 every point that was started has an ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
@@ -19,17 +20,13 @@ main() {
   source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
   show_help_if_asked "$@"
   take_run_arguments "$@"
-  local dry_run=()
-  if [[ $is_dry_run == true ]]; then dry_run=(--dry-run); fi
   load_secrets
   choose_runtime run
-  if [[ $RUNTIME == native ]]; then exec "$ROOT/shell/sweep.sh" "${dry_run[@]}" "${ARGUMENTS[@]}"; fi
-  mount_for_jobs
-  run_in_container jobs sweep shell/sweep.sh "${INNER[@]}"
-  if [[ $is_dry_run == true && $can_start == true ]]; then
-    is_dry_run=false is_only_looking=true
-    run_in_container jobs plan shell/sweep.sh --dry-run "${INNER[@]}"
+  if [[ $RUNTIME == native ]]; then
+    if [[ $is_dry_run == true ]]; then use_environment_to_plan; else use_environment; fi
+    start_here train.sweep "${DRY_RUN[@]}"
   fi
+  run_jobs sweep shell/run_sweep.sh --here
 }
 
 main "$@"

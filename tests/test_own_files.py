@@ -98,6 +98,7 @@ WRITE_NOTHING_NAMED = {
     "train.energy.bus_ids": PRINTS,
     "train.energy.sampler": OF_A_JOB,
     "train.machine.gpu_command": PRINTS,
+    "train.status": PRINTS,
     "train.probing.collectives": "started by train.probe; writes into a temporary folder",
     **{f"train.train_{framework}": OF_A_JOB for framework in ("hf", "mega", "nemo", "bridge", "prim", "titan")},
     "utils.configure": PRINTS,

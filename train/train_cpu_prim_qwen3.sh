@@ -1,2 +1,2 @@
 #!/usr/bin/env bash
-exec "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" cpu prim qwen3 "$@"
+exec "$(dirname -- "$(readlink -f -- "$0")")/../shell/inside/job.sh" cpu prim qwen3 "$@"

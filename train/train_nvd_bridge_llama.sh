@@ -1,2 +1,2 @@
 #!/usr/bin/env bash
-exec "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" nvd bridge llama "$@"
+exec "$(dirname -- "$(readlink -f -- "$0")")/../shell/inside/job.sh" nvd bridge llama "$@"

@@ -66,7 +66,7 @@ def rights(container: Container) -> dict[str, list[str]]:
 @every_platform
 @every_engine
 @pytest.mark.parametrize(
-    ("script", "inside"), [("run_train.sh", ["shell/train.sh", "--compare"]), ("run_data.sh", ["shell/run_data.sh"])]
+    ("script", "inside"), [("run_train.sh", ["shell/run_train.sh", "--here"]), ("run_data.sh", ["shell/run_data.sh"])]
 )
 def test_a_job_gets_its_gpus_and_no_right_more(script, inside, engine, platform, machine):
     if (engine, platform) == ("podman", "amd") and os.geteuid() != 0:
@@ -221,10 +221,10 @@ def test_the_network_of_the_machine_is_shared_only_where_it_is_needed(changes, n
 
 
 @docker_and_podman
-@pytest.mark.parametrize(("script", "command"), [("run_wrap.sh", "shell/wrap.sh"), ("run_purge.sh", "shell/purge.sh")])
-def test_wrap_and_purge_have_neither_gpu_nor_network(script, command, engine, machine):
+@pytest.mark.parametrize("script", ["run_wrap.sh", "run_purge.sh"])
+def test_wrap_and_purge_have_neither_gpu_nor_network(script, engine, machine):
     container = machine.container(script, engine=engine, platform="nvd")
-    assert (rights(container), container["command"]) == ({"--network": ["none"]}, [command])
+    assert (rights(container), container["command"]) == ({"--network": ["none"]}, [f"shell/{script}", "--here"])
 
 
 def test_purge_may_write_where_the_folders_stand_that_it_removes(machine):
@@ -233,7 +233,7 @@ def test_purge_may_write_where_the_folders_stand_that_it_removes(machine):
     outside.mkdir()
     container = machine.container("run_purge.sh", "--with-data", f"OUTPUT_DIR={outside}")
     assert container.targets() == {above: (above, "rw"), CODE: (str(machine.checkout), "ro")}
-    assert container["command"] == ["shell/purge.sh", "--with-data"]
+    assert container["command"] == ["shell/run_purge.sh", "--here", "--with-data"]
 
 
 @pytest.mark.parametrize("script", ["run_train.sh", "run_data.sh", "run_wrap.sh", "run_purge.sh", "entry.sh"])
@@ -263,9 +263,9 @@ def test_a_dry_run_prints_the_command_that_would_be_run_and_makes_nothing(script
 def test_a_dry_run_of_the_training_shows_the_plan_too_where_the_image_is(machine):
     done = machine.run("run_train.sh", "--dry-run", "PLATFORM=cpu", "RUNTIME=docker", STANDIN_JOB="echo the plan")
     command, plan = done.stdout.splitlines()
-    assert command.startswith("docker run ") and command.endswith("shell/train.sh --compare") and plan == "the plan"
+    assert command.startswith("docker run ") and command.endswith("shell/run_train.sh --here") and plan == "the plan"
     (container,) = machine.started
-    assert container["command"] == ["shell/train.sh", "--compare", "--dry-run"]
+    assert container["command"] == ["shell/run_train.sh", "--here", "--dry-run"]
     assert str(machine.folder / "prepared") not in container.targets(), "no missing folder is made for a plan"
 
 
@@ -280,7 +280,7 @@ EXTRA = {
 def test_extra_arguments_stand_before_the_image_in_words_of_a_shell(engine, machine):
     extra, wanted = EXTRA[engine]
     container = machine.container("run_train.sh", "MODEL=llama", f"CONTAINER_ARGS={extra}", engine=engine)
-    assert container["command"] == ["shell/train.sh", "--compare", "MODEL=llama"]
+    assert container["command"] == ["shell/run_train.sh", "--here", "MODEL=llama"]
     assert {name: container.options(name) for name in wanted} == wanted
     done = machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine, CONTAINER_ARGS="--label 'a")
     assert done.returncode == 2 and done.stderr.startswith("error: CONTAINER_ARGS=--label 'a: has an unmatched quote")
@@ -349,21 +349,19 @@ def test_a_command_of_entry_is_run_as_it_is(machine):
     assert (plain["command"], plain["environment"]["NCCL_DEBUG"]) == (["bash"], "INFO")
 
 
-@pytest.mark.parametrize(("launcher", "script"), [("slurm", "run_slurm.sh"), ("torchrun", "train.sh")])
-def test_slurm_and_the_machine_itself_get_all_but_what_is_for_the_container(launcher, script, machine):
-    handed = machine.checkout / "shell" / script
+def test_slurm_gets_all_but_what_is_for_the_container(machine):
+    handed = machine.checkout / "shell" / "run_slurm.sh"
     handed.write_text('#!/usr/bin/env bash\nprintf "%s|" "$PLATFORM" "$CONTAINER_ARGS" "$@"\n')
-    asked = [f"LAUNCHER={launcher}", "--dry-run", "PLATFORM=amd", "NNODES=4", "CONTAINER_ARGS=--cpus 2"]
+    asked = ["LAUNCHER=slurm", "--dry-run", "PLATFORM=amd", "NNODES=4", "CONTAINER_ARGS=--cpus 2"]
     done = machine.run("run_train.sh", *asked, RUNTIME="native")
-    compare = "--compare|" if script == "train.sh" else ""
-    assert (done.returncode, done.stdout) == (0, f"amd|--cpus 2|{compare}--dry-run|LAUNCHER={launcher}|NNODES=4|")
+    assert (done.returncode, done.stdout) == (0, "amd|--cpus 2|--dry-run|LAUNCHER=slurm|NNODES=4|")
 
 
 @pytest.mark.parametrize(
     ("script", "first"),
-    [("run_data.sh", "{}/.venv/bin/python"), ("run_wrap.sh", "{}/shell/wrap.sh"), ("entry.sh", "bash")],
+    [("run_data.sh", "{checkout}/.venv/bin/python"), ("run_wrap.sh", "{bin}/python3"), ("entry.sh", "bash")],
 )
 def test_a_dry_run_without_a_container_prints_what_would_be_started_here(script, first, machine):
     done = machine.run(script, "--dry-run", "PLATFORM=cpu", "RUNTIME=native", "CONTAINER_ARGS=--cpus 2")
     assert done.returncode == 0 and "CONTAINER" not in done.stdout and not machine.started
-    assert shlex.split(done.stdout)[0] == first.format(machine.checkout)
+    assert shlex.split(done.stdout)[0] == first.format(checkout=machine.checkout, bin=machine.bin)

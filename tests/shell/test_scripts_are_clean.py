@@ -11,7 +11,9 @@ import pytest
 from checkout import ROOT
 
 LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
-COMMANDS = sorted(ROOT.glob("shell/*.sh"))
+SHORT = [ROOT / "shell" / f"{name}.sh" for name in ("data", "purge", "sweep", "train", "wrap")]
+"""Two lines each, which start run_<name>.sh without a container."""
+COMMANDS = sorted({*ROOT.glob("shell/*.sh")} - {*SHORT})
 """Scripts that a person calls."""
 JOBS = sorted(ROOT.glob("train/*.sh"))
 SCRIPTS = [*LIBRARIES, *COMMANDS, *sorted(ROOT.glob("shell/inside/*.sh")), ROOT / ".ci" / "run"]
@@ -58,12 +60,17 @@ def test_help_is_the_header_and_needs_no_environment(script: Path, flag: str) ->
     assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in header(script)]
 
 
-def test_a_script_of_a_job_only_hands_its_name_on() -> None:
+def test_a_script_of_a_job_and_a_short_name_only_hand_on() -> None:
     for script in JOBS:
         names = script.stem.removeprefix("train_").replace("_", " ")
         shebang, line = script.read_text(encoding="utf8").splitlines()
-        place = 'exec "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh"'
+        place = 'exec "$(dirname -- "$(readlink -f -- "$0")")/../shell/inside/job.sh"'
         assert (shebang, line) == ("#!/usr/bin/env bash", f'{place} {names} "$@"') and os.access(script, os.X_OK)
+    for script in SHORT:
+        shebang, line = script.read_text(encoding="utf8").splitlines()
+        start = f'exec "$(dirname -- "$(readlink -f -- "$0")")/run_{script.name}" --here '
+        assert shebang == "#!/usr/bin/env bash" and line.startswith(start) and line.endswith(' "$@"')
+        assert os.access(script, os.X_OK)
     done = subprocess.run([JOBS[0], "--help"], cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "Usage:  train/train_PLATFORM_FRAMEWORK_MODEL.sh [--run N]" in done.stdout
 

@@ -127,7 +127,7 @@ def test_an_init_reaps_and_hands_on_where_the_engine_has_one(engine, machine):
     container = machine.container("run_train.sh", engine=engine)
     ours = [] if engine == "docker" else ["shell/inside/init.sh"]  # docker brings its own
     assert container.options("--init") == ([] if ours else ["true"])
-    assert container["command"] == [*ours, "shell/train.sh", "--compare"]
+    assert container["command"] == [*ours, "shell/run_train.sh", "--here"]
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
