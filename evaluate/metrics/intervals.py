@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-Numbers = float | Array
+Numbers = float | npt.NDArray[np.float64]
 LEAST_LOG_P = -230.0
 """Natural logarithm of the least p-value, 1e-100."""
 HALVINGS = 60

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from evaluate.metrics.figures import Figure, unknown
-from evaluate.metrics.peak import format_of
+from evaluate.metrics.peak import UNIT, format_of
+from evaluate.metrics.profiles import files_around
 from utils.housekeeping.layout import OUTPUT_LAYOUT
-from utils.input_files import files_below, read_each
+from utils.input_files import read_each
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
 from utils.results.schema import Result, time_of
 
-UNIT = "TFLOP/s"
 PATTERN = "probe_*.json"
 LONGEST_APART = timedelta(days=7)
 """A rate of another week does not apply to a run, because drivers, clocks and caps change."""
@@ -45,10 +44,10 @@ class Probes:
                 str(mismatch(one, result, precision)) for one in self.found if one.host == result["provenance"]["host"]
             ]
             return unknown(UNIT, "; ".join((*of_host, *self.errors)) or NONE_MEASURED)
-        best, ranks = probe.rates[precision].best_tflops, sharing(result)
+        ranks = sharing(result)
         shared = f", shared by {ranks} ranks" if ranks > 1 else ""
         how = f"best of {probe.path.name}, measured {probe.started:%Y-%m-%d %H:%M} UTC{shared}"
-        return Figure(best / ranks, UNIT, how)
+        return Figure(probe.rates[precision].best_tflops / ranks, UNIT, how)
 
     def nearest(self, result: Result, precision: str | None = None) -> Probe | None:
         """Return the probe of the device of a result that is nearest in time; None without one that has a rate of
@@ -76,21 +75,14 @@ def measured_rate(result: Result) -> Figure:
 
 def load_probes(paths: Iterable[Path]) -> Probes:
     """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
-    folders = [path if path.is_dir() else path.parent for path in paths]
-    files = (file for one in folders for file in sorted([*files_below(one, PATTERN)[0], *_beside(one)]))
+    files = files_around(paths, PATTERN, PATTERN)
     ours = (file for file in files if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
     return Probes(*read_each(ours, probe_file.read, ProbeError))
 
 
-def _beside(folder: Path) -> Iterator[Path]:
-    """Yield the files directly in the parent of a folder; none if it cannot be read."""
-    with suppress(OSError):
-        yield from folder.parent.iterdir()
-
-
 def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str | None:
     """Return the reason why a probe does not apply to a result, or lacks a rate; None if it applies."""
-    name, apart, began = probe.path.name, other_device(probe, result), started(result)
+    name, apart, began = probe.path.name, _other_device(probe, result), started(result)
     away = abs(probe.started - began) if began else timedelta()
     reasons = {
         f"{name} is of another device: {apart}": apart,
@@ -104,7 +96,7 @@ def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str 
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def other_device(probe: Probe, result: Result) -> str:
+def _other_device(probe: Probe, result: Result) -> str:
     """Return in what a probe's device is another than that of a result; empty if it is the same."""
     info = result["gpu_info"]
     apart = [
