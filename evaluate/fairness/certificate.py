@@ -78,10 +78,9 @@ LESS_THAN_ADAM = ("8bit", "4bit", "fp8", "bnb", "bitsandbytes", "adafactor", "li
 """Words in the class name of an optimizer that does less work than AdamW with 32-bit states."""
 
 STATES = (BLOCKING, UNKNOWN, ALLOWED, SAME)
-SHAPE = ("number of parameters", "layers", "hidden size", "feed-forward size", "attention heads", "query groups")
-"""Items that decide the number of operations for a token."""
 BY_EFFECT = (
-    *("proof of model and data", "model", "model size", *SHAPE, "vocabulary", "attention window"),
+    *("proof of model and data", "model", "model size", "number of parameters", "layers", "hidden size"),
+    *("feed-forward size", "attention heads", "query groups", "vocabulary", "attention window"),
     *(
         "precision",
         "sequence length",
@@ -141,11 +140,6 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
     unproven = [item.name for item in items if item.is_unproven]
     # an unknown environment may hold a handicap, and so may a variable or a setting that no table knows
     return [name for name in unproven if name in names or name.split()[0] in ("environment", "setting")]
-
-
-def other_unknown(items: Iterable[Item], proven: Sequence[str]) -> list[str]:
-    """Return the unknown items that are not among `proven`, such as conditions of the machines."""
-    return [item.name for item in items if item.state == UNKNOWN and item.name not in proven]
 
 
 def _effect(name: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -178,7 +178,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "target_loss": comparison.target_loss,
         "token_budget": comparison.token_budget,
         "price_table": prices.as_json(comparison.price_table),
-        "ranking": [ranking.as_json() for ranking in comparison.rankings],
+        "ranking": [asdict(ranking) for ranking in comparison.rankings],
         "verdicts": [
             verdicts.as_json(judged) | {"why": found and gap.as_json(found)}
             for judged, found in zip(comparison.judged, comparison.gaps, strict=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from evaluate.checks.entries import Entry
 from evaluate.verdict import deciding, inference
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 
-class Ranked(NamedTuple):
+@dataclass(frozen=True)
+class Ranked:
     """A side in a ranking."""
 
     place: int
@@ -25,13 +25,13 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """Sides of which every two have a verdict, the first place first."""
+    """Sides of which every two have a verdict, the first place first; an entry of `ranking` in compare.json."""
 
     work: str
     """Model, settings and frameworks in words."""
-    sides: tuple[Ranked, ...]
     is_proven: bool
     """False if the same work is not proven of a pair."""
+    sides: tuple[Ranked, ...]
 
     @property
     def title(self) -> str:
@@ -42,10 +42,6 @@ class Ranking:
     def in_words(self) -> str:
         """The places in one line: `1. H200, 2. H100`."""
         return ", ".join(f"{one.place}. {one.side}" for one in self.sides)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return an entry of `ranking` in compare.json."""
-        return {"work": self.work, "is_proven": self.is_proven, "sides": [one._asdict() for one in self.sides]}
 
 
 def rankings(judged: Sequence[Judged]) -> list[Ranking]:
@@ -86,4 +82,4 @@ def _ranking(found: Sequence[Judged]) -> Ranking:
     order = sorted(names, key=lambda key: (slower_than[key], -levels[key]))
     frameworks = " and ".join(sorted({run["framework"] for one in found for side in one.pair.counted for run in side}))
     ranked = tuple(Ranked(slower_than[key] + 1, names[key], levels[key]) for key in order)
-    return Ranking(f"{found[0].work}, {frameworks}", ranked, all(one.is_proven for one in found))
+    return Ranking(f"{found[0].work}, {frameworks}", all(one.is_proven for one in found), ranked)
