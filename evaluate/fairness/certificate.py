@@ -14,7 +14,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from evaluate.fairness import kernels, losses, pair_conditions
 from evaluate.fairness.environment import environment
 from evaluate.fairness.evidence import OUTSIDE, evidence
-from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, Values, compared, values
+from evaluate.fairness.items import (
+    ALLOWED,
+    BLOCKING,
+    NOT_KNOWN,
+    SAME,
+    UNKNOWN,
+    Item,
+    Sides,
+    Values,
+    compared,
+    unless_all,
+    values,
+)
 from utils.results.schema import Result
 from utils.settings.keys import names_of
 from utils.settings.profiling import NO_PROFILE
@@ -158,8 +170,7 @@ def _identity(sides: Sides) -> Iterator[Item]:
         known = [[None if one[key] == NOT_STATED else one[key] for one in side] for side in sides]
         yield compared(name, known, BLOCKING)
     profiles = [[one["training_config"].get("profile") or NO_PROFILE for one in side] for side in sides]
-    if set(profiles[0] + profiles[1]) != {NO_PROFILE}:
-        yield compared("profile", profiles, BLOCKING)
+    yield from unless_all(NO_PROFILE, "profile", profiles, BLOCKING)
 
 
 def _resolved(sides: Sides) -> Iterator[Item]:
@@ -173,11 +184,11 @@ def _resolved(sides: Sides) -> Iterator[Item]:
                 yield kernels.attention(sides, state)
             else:
                 yield _item(name, _of_setting(sides, key), state)
-    products = values(sides, "resolved_config", "float32_matmul_precision")
-    has_fp32 = any("fp32" in side for side in values(sides, "resolved_config", "precision"))
-    if has_fp32 and set(products[0] + products[1]) != {None}:
-        yield compared(FLOAT32_PRODUCTS, products, BLOCKING)
-    yield from kernels.library(sides)
+    if any("fp32" in side for side in values(sides, "resolved_config", "precision")):
+        products = values(sides, "resolved_config", "float32_matmul_precision")
+        yield from unless_all(None, FLOAT32_PRODUCTS, products, BLOCKING)
+    libraries = [[name or NOT_KNOWN for name in side] for side in values(sides, "resolved_config", "attention_library")]
+    yield from unless_all(NOT_KNOWN, "attention library", libraries, ALLOWED)
     yield from kernels.product(sides)
     for key, name in ONLY_IF_TRUE.items():
         traits = [[one["resolved_config"].get(key, False) for one in side] for side in sides]

@@ -44,7 +44,6 @@ class _Condition:
     """Share of the product's default; above 1 if it was raised."""
 
 
-NOT_RECORDED = _Condition("not recorded", None)
 BALANCING = {
     True: _Condition("on", is_handicap=True, share=0.0),
     False: _Condition("off", is_handicap=False),
@@ -61,7 +60,7 @@ def items(sides: Sides) -> Iterator[Item]:
     are_known = all(section for side in sections for section in side)
     for name, (read, judge, note) in _READERS.items():
         if are_known or judge is _handicaps:
-            found = [[read(one) if one else NOT_RECORDED for one in side] for side in sections]
+            found = [[read(one) if one else _Condition("not recorded", None) for one in side] for side in sections]
             a, b = (" or ".join(dict.fromkeys(one.text for one in side)) for side in found)
             yield judge(Item(name, SAME if a == b else ALLOWED, a, b), found, note)
     is_one_vendor = sides[0][0]["platform"] == sides[1][0]["platform"] != "cpu"

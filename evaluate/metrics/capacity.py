@@ -78,8 +78,11 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
     ranks = config["num_gpus"] if result["platform"] == "cpu" else 1
     usable = usable_gb(total, result["platform"]) / ranks
     if peak <= fixed:
-        why = f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take"
-        return unknown(SEQUENCES, f"{why}, so one run does not tell what a sequence takes")
+        return unknown(
+            SEQUENCES,
+            f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take, "
+            "so one run does not tell what a sequence takes",
+        )
     a_sequence = (peak - fixed) / ran
     fitting = [size for size in _divisors(share) if size >= ran and size * a_sequence <= usable - fixed]
     how = (

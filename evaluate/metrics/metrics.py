@@ -93,13 +93,13 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
         f"step_time_{name}": Figure(value, "s", f"{name} of {len(times)} steady steps")
         for name, value in values.items()
     }
-    found["step_time"] = found["step_time_mean"]
-    found["steps_per_second"] = Figure(1 / mean, "steps/s", "1 / mean steady step time")
     how = "standard deviation (n - 1)"
     spread = unknown("s", "one steady step has no spread")
     if len(times) > 1:
         spread = Figure(math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1), "s", f"{how} between steps")
     return found | {
+        "step_time": found["step_time_mean"],
+        "steps_per_second": Figure(1 / mean, "steps/s", "1 / mean steady step time"),
         "step_time_std": spread,
         "step_time_cv": spread.map(lambda deviation: 100 * deviation / mean, "%", f"{how} / mean, between steps"),
     }

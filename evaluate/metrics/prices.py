@@ -76,8 +76,10 @@ def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
     """Return the content of a table with these prices, all of one currency; None if there are no prices."""
     if not table:
         return None
-    entries = {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()}
-    return {"currency": next(iter(table.values())).currency, "prices": entries}
+    return {
+        "currency": next(iter(table.values())).currency,
+        "prices": {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()},
+    }
 
 
 def _price(name: str, entry: dict[str, Any], currency: str) -> Price:

@@ -42,8 +42,7 @@ class Published:
     grade: str
 
     def __str__(self) -> str:
-        date = f", {self.date}" if self.date else ""
-        return f"{self.source}{date} ({self.grade})"
+        return f"{self.source}{f', {self.date}' if self.date else ''} ({self.grade})"
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,8 @@ def step_times(result: Result) -> list[float]:
 
 def steps_text(results: Sequence[Result]) -> str:
     """Return the steady steps by their numbers: `steps 11 to 100`, or each range with its number of runs."""
-    steady = ((result["steps"], part) for result in results if (part := of_result(result)))
-    ranges = Counter((steps[part.first], steps[-1]) for steps, part in steady)
+    steady = (result["steps"][part.first :] for result in results if (part := of_result(result)))
+    ranges = Counter((steps[0], steps[-1]) for steps in steady)
     if not ranges:
         return "no steady steps"
     if len(ranges) > MOST_RANGES:

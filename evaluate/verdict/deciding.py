@@ -107,9 +107,9 @@ def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
     if why := _why_not_steady(judged, word, factor):
         word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {steadiness.WOULD_DECIDE}"
     elif word == inference.UNDECIDED:
-        seconds = wall_seconds(pair.counted[0]), wall_seconds(pair.counted[1])
+        a, b = map(wall_seconds, pair.counted)
         added = replace(found, selection=max(found.selection, math.prod(pair.layouts) * inference.ADDED_SELECTION))
-        clause = would_decide(added, names, judged.band, inference.LEVEL / factor, seconds)
+        clause = would_decide(added, names, judged.band, inference.LEVEL / factor, (a, b))
     return replace(
         judged,
         word=word,

@@ -109,7 +109,10 @@ def _gap(
 ) -> Gap | None:
     if judged.word == NOT_COMPARABLE:
         return None
-    chosen = [_nearest(results, profiles) for results in judged.pair.counted]
+    chosen = [
+        measured_rate.nearest(results[0], [one for one in profiles if any(_fits(one, result) for result in results)])
+        for results in judged.pair.counted
+    ]
     if not all(chosen):
         return None
     from evaluate.timing import ceiling
@@ -129,15 +132,8 @@ def _gap(
     return Gap(sides[0], sides[1], tuple(remarks), (limits[0], limits[1]))
 
 
-def _nearest(results: Sequence[Result], profiles: Sequence[Profile]) -> Profile | None:
-    """Return the profile of the job and machine of a result that is nearest in time to the first result."""
-    began = measured_rate.started(results[0])
-    fitting = [profile for profile in profiles if any(_fits(profile, result) for result in results)]
-    return min(fitting, key=lambda one: abs(one.started - began) if began else timedelta(), default=None)
-
-
 def _fits(profile: Profile, result: Result) -> bool:
-    began = measured_rate.started(result)
+    began = measured_rate.moment_of(result)
     return (
         all(getattr(profile, key) == result[key] for key in JOB)
         and profile.host == result["provenance"]["host"]

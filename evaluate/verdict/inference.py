@@ -146,20 +146,18 @@ def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> tup
         return FASTER if found.ratio > 1 else SLOWER, reason
     if 1 / (1 + band) <= found.low and found.high <= 1 + band:
         return TIE, f"the whole interval lies in the band of {band:.1%}"
-    return UNDECIDED, _why_undecided(found, band, is_difference=is_difference)
-
-
-def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
-    is_excluded = found.low is not None and found.high is not None and not found.low <= 1 <= found.high
-    is_alone_significant = found.p_value is not None and found.p_value < LEVEL
     reasons = {
         f"faster and slower need at least {LEAST_RUNS} runs on each side": is_difference,
         f"no difference beyond {band:.1%} was found, and one is not ruled out": not is_beyond(found.ratio, band),
-        "a difference this large may be chance among this many comparisons (Holm's correction)": is_alone_significant,
-        f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}": is_excluded,
+        "a difference this large may be chance among this many comparisons (Holm's correction)": (
+            found.p_value is not None and found.p_value < LEVEL
+        ),
+        f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}": (
+            not found.low <= 1 <= found.high
+        ),
         "a difference this large may be chance with so few runs": True,
     }
-    return next(reason for reason, applies in reasons.items() if applies)
+    return UNDECIDED, next(reason for reason, applies in reasons.items() if applies)
 
 
 def is_beyond(ratio: float, band: float) -> bool:

@@ -112,8 +112,7 @@ def _never(found: Estimate, band: float, unit: str) -> str:
     widest = max(math.sqrt(one.variance * one.values) for one in found.spreads if one)
     why = f"{unit}s of one side differ by {math.expm1(widest):.1%} (standard deviation)"
     if not inference.is_beyond(found.ratio, band):
-        apart = math.expm1(abs(math.log(found.ratio)))
-        why += f", and the ratio is {apart:.1%} from 1 with a band of {band:.1%}"
+        why += f", and the ratio is {math.expm1(abs(math.log(found.ratio))):.1%} from 1 with a band of {band:.1%}"
     most = max(one.values + _room(one) for one in found.spreads if one)
     return f"no number of {unit}s up to {most} a side, because {why}"
 

@@ -30,7 +30,7 @@ from evaluate.verdict.pairs import BEST, LEFT_OUT, side_key
 from utils.results.schema import Result
 
 FEWEST = 3
-"""Fewest runs of a side among which one can be odd."""
+"""Fewest runs of one seed among which one can have an odd loss."""
 SINGLE_RUN = 5
 """Times the certificate's band of an equal first loss: a single run scatters more than the mean of a side."""
 
@@ -47,8 +47,6 @@ def without_odd_runs(entries: Sequence[Entry], by: str) -> list[Entry]:
 
 def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
     """Yield the odd runs of a side with their reasons; none unless the others are the majority of the side."""
-    if len(side) < FEWEST:
-        return
     results = [entry.result for entry in side]
     reasons: list[list[str]] = [[] for _ in side]
     resolved = MODEL | WORK | ({} if results[0]["method"] == BEST else MEANS)

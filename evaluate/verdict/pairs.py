@@ -119,10 +119,9 @@ def default_by(entries: Sequence[Entry]) -> str:
     """Return the usual property: the device if a platform has several, else the platform if there are two, otherwise
     the framework."""
     devices = {(entry.result["platform"], kind_of(entry.result).name) for entry in entries if entry.is_counted}
-    platforms = {entry.result["platform"] for entry in entries}
     if len(devices) > len({platform for platform, _ in devices}):
         return DEVICE
-    return "platform" if len(platforms) > 1 else "framework"
+    return "platform" if len({entry.result["platform"] for entry in entries}) > 1 else "framework"
 
 
 def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Pair]:
@@ -148,7 +147,7 @@ def why_none(entries: Sequence[Entry], by: str) -> str:
     """Return why the entries make no pair by a property, in one clause; empty if there is nothing to say."""
     sides = grouped((entry.result for entry in entries), BY[by])
     if len(sides) < 2:
-        what = "number of GPUs" if by == "nodes" else by
+        what = "number of GPUs" if by == NODES else by
         return "".join(f"all results have one {what}: {name}" for name in sides)
     (a, left), (b, right) = sorted(sides.items())[:2]
     for name in ("model", "method", *(SHARED[by] or ("framework",))):

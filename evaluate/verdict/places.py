@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from evaluate.checks.entries import Entry
 from evaluate.verdict import deciding, inference
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
@@ -64,11 +63,8 @@ def _sets(judged: Sequence[Judged]) -> Iterator[list[Judged]]:
 
 
 def _sides(judged: Judged) -> tuple[frozenset[int], frozenset[int]]:
-    return _key(judged.pair.a), _key(judged.pair.b)
-
-
-def _key(side: Sequence[Entry]) -> frozenset[int]:
-    return frozenset(id(entry) for entry in side if entry.is_counted)
+    a, b = (frozenset(id(one) for one in side if one.is_counted) for side in (judged.pair.a, judged.pair.b))
+    return a, b
 
 
 def _ranking(found: Sequence[Judged]) -> Ranking:

@@ -165,8 +165,8 @@ def _not_counted(name: str, side: Sequence[Entry]) -> Iterator[str]:
         return  # a side without any valid result is a reason of the verdict
     reasons = list(dict.fromkeys(entry.why_not_counted or str(entry.result["status"]) for entry in failed))
     more = f"; and {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
-    verb = "does" if len(failed) == 1 else "do"
-    yield f"{name}: {len(failed)} of {len(side)} runs {verb} not count: {'; '.join(reasons[:MOST_REASONS])}{more}"
+    counted = f"{len(failed)} of {len(side)} runs {'does' if len(failed) == 1 else 'do'} not count"
+    yield f"{name}: {counted}: {'; '.join(reasons[:MOST_REASONS])}{more}"
 
 
 def model_name(result: Result) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.fairness.certificate import by_effect, certificate
-from evaluate.fairness.items import ALLOWED, BLOCKING, Item
+from evaluate.fairness.items import ALLOWED, BLOCKING
 from evaluate.metrics import steady
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import tuning
@@ -97,7 +97,12 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     )
     if missing:
         return Judged(pair, NOT_COMPARABLE, missing, None, None, _left_out(pair))
-    found = tuple(by_effect(_relaxed((*certificate(*pair.counted), deciding.planned(pair)), by)))
+    allowed = MAY_DIFFER.get(by, frozenset())  # the two sides differ in these by choice
+    items = [
+        replace(item, state=ALLOWED) if item.state == BLOCKING and item.name in allowed else item
+        for item in (*certificate(*pair.counted), deciding.planned(pair))
+    ]
+    found = tuple(by_effect(items))
     tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
     blocking = (item.sentence for item in found if item.state == BLOCKING)
     if reasons := tuple(filter(None, (pair.refusal, *blocking))) or deciding.without_steady_steps(pair):
@@ -109,14 +114,6 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
         band=band,
         tunings=tunings,
         scaling=scaling(a, b, estimate.ratio, (estimate.low, estimate.high)) if pair.is_of_jobs else None,
-    )
-
-
-def _relaxed(found: Sequence[Item], by: str) -> tuple[Item, ...]:
-    """Allow the items in which the two sides differ by choice."""
-    expected = MAY_DIFFER.get(by, frozenset())
-    return tuple(
-        replace(item, state=ALLOWED) if item.state == BLOCKING and item.name in expected else item for item in found
     )
 
 
@@ -159,8 +156,7 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
 
 def _remarks_on_steps(result: Result) -> list[str]:
     part = steady.of_result(result)
-    if part is None:
-        return []
+    assert part is not None
     count, far, drift = len(result["step_times"]), len(part.outliers), part.drift or 0.0
     much = f"by {drift:+.1%}" if drift < 1 else "to more than twice as much"
     remarks = {
