@@ -58,10 +58,10 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
     estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
     entries = []
     for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, inference.adjusted(estimates), strict=True):
-        verdict = inference.decide(found, p_value, band)
+        word, reason = inference.decide(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
         reasons = [
-            verdict.reason,
+            reason,
             *(f"{(a_name, b_name)[place]}: {why}" for place, why in found.sides_without_spread),
             free,
             *(inference.remark_on_machines(side[0].accelerator, _runs(side)) for side in (a, b)),
@@ -71,13 +71,13 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
                 "benchmark": b[0].benchmark,
                 "a": a_name,
                 "b": b_name,
-                "verdict": verdict.word,
+                "verdict": word,
                 "ratio": found.ratio,
                 "interval": None if found.low is None else [found.low, found.high],
                 "runs": list(found.runs),
                 "machines": list(found.machines),
                 "scope": found.scope,
-                "reasons": [reason for reason in reasons if reason],
+                "reasons": list(filter(None, reasons)),
             }
         )
     return entries

@@ -117,7 +117,7 @@ def _compared(job: Job, baseline: Job, least: float, empty: str) -> _Outcome:
         return _Outcome(f"not proven to be the baseline's work: {', '.join(judged.unproven)}")
     if why := _why_not_steady(job) or _why_not_steady(baseline, "the baseline's "):
         return _Outcome(why)
-    shares = _percent(judged.estimate), _percent(deciding.estimate_at_the_end(pair))
+    shares = _percent(judged.estimate), _percent(deciding.estimate(pair, at_the_end=True))
     return _judged(*shares, least, min(judged.estimate.runs))
 
 
@@ -202,8 +202,8 @@ def _why_not_whole(job: Job) -> str:
 
 
 def _why_not_steady(job: Job, whose: str = "") -> str:
-    found = steadiness.unsteady([job.machine or "the baseline"], [job.counted]).without
-    return f"no steady state in {whose}{steadiness.listed(found)}" if found else ""
+    without, _ = steadiness.unsteady([(job.machine or "the baseline", job.counted)])
+    return f"no steady state in {whose}{steadiness.listed(without)}" if without else ""
 
 
 def _percent(found: inference.Estimate) -> Interval:

@@ -38,10 +38,13 @@ def device_is_of_the_platform(result: Result) -> Iterator[str]:
 
 def names_are_plain(result: Result) -> list[str]:
     """Return a line for each name of a platform, a device or a host with a letter that only looks like a Latin one."""
-    provenance = result["provenance"]
-    names = {"platform": result["platform"], "framework": result["framework"]}
-    names |= {"device_name": result["gpu_info"]["device_name"], "host": provenance["host"]}
-    names |= {f"hosts[{place}]": name for place, name in enumerate(provenance.get("hosts") or [])}
+    hosts = result["provenance"].get("hosts") or []
+    names = {
+        **{key: result[key] for key in ("platform", "framework")},
+        "device_name": result["gpu_info"]["device_name"],
+        "host": result["provenance"]["host"],
+        **{f"hosts[{place}]": name for place, name in enumerate(hosts)},
+    }
     return [
         f"{key}: got {ascii(name)}, wanted letters, digits and signs of ASCII"
         for key, name in names.items()

@@ -19,7 +19,6 @@ CLOCK_SHARE = 0.01
 MOST_BETWEEN, SECONDS_BETWEEN = 0.2, 0.02
 """Share of the loop, and seconds a step: between two steps the recorder reads loss and memory and prints a line. On two
 busy cores this took 0.1 % of steps of 2 to 4 s."""
-HALF = 0.5
 ROUNDING_SECONDS = 0.01
 """Of a loop of very short steps: the summary has three decimals, the steps six digits each."""
 LINE_SECONDS = 0.5
@@ -67,16 +66,14 @@ def steps_fill_the_loop(result: Result) -> Iterator[str]:
 
 def steps_fill_the_run(result: Result) -> Iterator[str]:
     """Steps that leave most of a long run unexplained contradict its start and end."""
-    share, line = _share_of_run(result)
-    if share < LEAST_OF_RUN and result["framework"] not in OF_ITS_LOG and len(result["steps"]) >= ENOUGH_STEPS:
-        yield line
+    if result["framework"] not in OF_ITS_LOG and len(result["steps"]) >= ENOUGH_STEPS:
+        yield from _little_of_the_run(result, LEAST_OF_RUN)
 
 
 def little_of_the_run_is_steps(result: Result) -> Iterator[str]:
     """Steps that fill less than half of a run are marked: the rest is start-up, or the step times are too short."""
-    share, line = _share_of_run(result)
-    if share < HALF and not [*steps_fill_the_run(result)]:
-        yield line
+    if not [*steps_fill_the_run(result)]:
+        yield from _little_of_the_run(result, 0.5)
 
 
 def loop_seconds(result: Result) -> float | None:
@@ -92,15 +89,15 @@ def timer_seconds(result: Result) -> float:
     return ROUNDING_SECONDS if is_recorded(result) else LINE_SECONDS
 
 
-def _share_of_run(result: Result) -> tuple[float, str]:
-    """Return the share of a run that is in its steps, with a line about the rest; a share of 1 if its start-up explains
-    the rest, if a second timer has confirmed the steps (`loop_seconds`), or if start or end is unknown."""
+def _little_of_the_run(result: Result, least: float) -> Iterator[str]:
+    """Yield a line if the share of a run that is in its steps is below `least`; none if its start-up explains the rest,
+    if a second timer has confirmed the steps (`loop_seconds`), or if start or end is unknown."""
     wall, steps = _seconds(result)
     start_up = START_UP_SECONDS.get(result["platform"], OTHER_START_UP_SECONDS)
-    if wall is None or loop_seconds(result) is not None or wall - steps <= start_up:
-        return 1.0, ""
+    if wall is None or loop_seconds(result) is not None or wall - steps <= start_up or steps / wall >= least:
+        return
     rest = f"{wall - steps:,.0f} s are in no step"
-    return steps / wall, f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s; {rest}"
+    yield f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s; {rest}"
 
 
 def _seconds(result: Result) -> tuple[float | None, float]:

@@ -59,9 +59,11 @@ def warmup_is_excluded(result: Result) -> Iterator[str]:
 def summary_follows_from_the_samples(result: Result) -> Iterator[str]:
     """Average, extremes and standard deviation are those of the raw step times, tokens/s = global batch x sequence
     length / average, and the share of waiting is that of the raw waits; it is None if a wait is unknown."""
-    times, config, stored = _summarised(result), result["training_config"], result["performance_metrics"]
-    if not times:
-        return
+    times, config, stored = result["step_times"], result["training_config"], result["performance_metrics"]
+    excluded = stored["warmup_steps_excluded"]
+    if excluded is None or not 0 <= excluded < len(times) or min(times) < SHORTEST_STEP_SECONDS:
+        return  # other rules reject such a number
+    times = times[excluded:]  # of this summary alone; every figure of a report has those of evaluate/metrics/steady.py
     mean = statistics.fmean(times)
     tokens_per_second = config["global_batch_size"] * config["sequence_length"] / mean
     expected = {
@@ -158,17 +160,6 @@ def step_times_vary(result: Result) -> Iterator[str]:
     longest = longest_equal(result["step_times"])
     if longest >= REPEATS_IN_A_ROW:
         yield f"step times repeat exactly, {longest} in a row"
-
-
-def _summarised(result: Result) -> list[float]:
-    """Return the step times behind the stored summary: those after its first `warmup_steps_excluded`, in seconds.
-
-    They serve to check that summary alone; every figure of a report has the steps of evaluate/metrics/steady.py. Empty
-    if the number is impossible.
-    """
-    times, excluded = result["step_times"], result["performance_metrics"]["warmup_steps_excluded"]
-    is_usable = excluded is not None and 0 <= excluded < len(times) and min(times) >= SHORTEST_STEP_SECONDS
-    return list(times[excluded:]) if is_usable else []
 
 
 def _is_apart(stored: float | None, expected: float | None, tolerance: float) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from evaluate.checks.recorded import is_complete, longest_equal
+from evaluate.metrics.change_points import Floats
 from utils.results.schema import Result
 
 EQUAL_IN_A_ROW = 10
@@ -30,8 +30,7 @@ TOLERANCE = 1e-4
 OF_THE_SUITE = ("mega", "hf")
 """Frameworks whose schedule the suite sets to the last digit; the others have a rule of their own for the warm-up."""
 
-Steps = npt.NDArray[np.float64]
-WarmUp = Callable[[Steps, int], Steps]
+WarmUp = Callable[[Floats, int], Floats]
 """Function of steps n and number of warm-up steps W; returns the shares of the largest rate."""
 WARM_UP: tuple[WarmUp, ...] = (lambda n, w: n / (w + 1),)
 OTHER_WARM_UPS: tuple[WarmUp, ...] = (*WARM_UP, lambda n, w: n / w, lambda n, w: (n - 1) / w)
@@ -72,13 +71,11 @@ def gradients_fit_the_limit(result: Result) -> Iterator[str]:
 def learning_rate_is_on(result: Result) -> Iterator[str]:
     """Yield a line if steps ran with a rate of 0 or less, which change nothing, or above the requested one."""
     peak, rates = result["training_config"]["lr"], result["learning_rates"]
-    if not peak:
-        return
     off = sum(rate is not None and rate <= 0 for rate in rates[1:-1])  # a schedule may begin or end at 0
-    highest = max((rate for rate in rates if rate is not None), default=peak)
-    if off:
+    highest = max((rate for rate in rates if rate is not None), default=0.0)
+    if peak and off:
         yield f"learning_rates: {off} of {len(rates)} steps have a rate of 0, which trains nothing"
-    elif highest > peak * (1 + TOLERANCE):
+    elif peak and highest > peak * (1 + TOLERANCE):
         yield f"learning_rates: got {highest:.6g}, the largest one asked is {peak:.6g}"
 
 

@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from evaluate.checks.recorded import is_recorded
+from evaluate.checks.recorded import is_complete
+from evaluate.metrics.figures import unknown
 from evaluate.metrics.metrics import device_of, utilisation
 from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, Result
 
@@ -27,21 +28,22 @@ def energy_agrees(result: Result) -> Iterator[str]:
     trained. `avg_watts` is the sum over all GPUs or the average of one GPU; both are accepted."""
     energy, config, times = result["energy_metrics"], result["training_config"], result["step_times"]
     joules, watts, of_a_token = energy["joules"], energy["avg_watts"], energy["joules_per_token"]
-    known = [value for value in (joules, watts, of_a_token) if value is not None]
-    if known and min(known) <= 0:
+    trained = len(times) * config["global_batch_size"] * config["sequence_length"]
+    if any(value is not None and value <= 0 for value in (joules, watts, of_a_token)):
         yield f"energy: got {joules} J, {watts} W and {of_a_token} J a token, wanted more than 0"
-    elif joules is not None and times and min(times) > 0:
-        trained = len(times) * config["global_batch_size"] * config["sequence_length"]
-        if of_a_token is not None and joules / of_a_token > trained * (1 + ENERGY_RELATIVE):
-            tokens = f"{joules / of_a_token:,.0f} tokens, {trained:,} were trained"
-            yield f"energy: {of_a_token} J a token make {tokens}"
-        elif watts is not None:
-            seconds = _measured_seconds(result)
-            boards = {1, config["num_gpus"]}
-            if not any(_is_near(joules, watts * one * count, ENERGY_RELATIVE) for one in seconds for count in boards):
-                power = " or ".join(f"{watts * one:,.0f} J" for one in dict.fromkeys(seconds))
-                said = f"the counter says {joules:,.0f} J, {watts:g} W over the steps make {power}"
-                yield f"energy: {said}: they are not of one thing"
+    elif joules is None or not times or min(times) <= 0:
+        return
+    elif of_a_token is not None and joules / of_a_token > trained * (1 + ENERGY_RELATIVE):
+        yield f"energy: {of_a_token} J a token make {joules / of_a_token:,.0f} tokens, {trained:,} were trained"
+    elif watts is not None:
+        made = dict.fromkeys(watts * seconds for seconds in _measured_seconds(result))
+        if not any(
+            _is_near(joules, one * boards, ENERGY_RELATIVE) for one in made for boards in (1, config["num_gpus"])
+        ):
+            yield (
+                f"energy: the counter says {joules:,.0f} J, {watts:g} W over the steps make "
+                f"{' or '.join(f'{one:,.0f} J' for one in made)}: they are not of one thing"
+            )
 
 
 def energy_follows_from_its_sources(result: Result) -> Iterator[str]:
@@ -87,21 +89,21 @@ def power_fits_the_boards(result: Result) -> Iterator[str]:
     """
     energy, device, gpus = result["energy_metrics"], device_of(result), result["training_config"]["num_gpus"]
     joules, power, times = energy["joules"], energy["avg_watts"], result["step_times"]
-    if device is None or not is_recorded(result) or result["status"] != "ok":
-        return
     watts = [power, power / gpus] if power else []
     if joules and times and min(times) > 0:
         watts = [joules / seconds / gpus for seconds in _measured_seconds(result)]
+    if device is None or not is_complete(result) or not watts:
+        return
     limit = max(device.board_power_watts, (result.get("conditions") or {}).get("max_power_cap_watts") or 0.0)
-    mfu = utilisation(result).get("mfu_causal")
-    used = min(1.0, (mfu.value or 0.0) / 100) if mfu else 0.0
-    least = max(IDLE_POWER, LEAST_POWER_OF_MFU * used) * device.board_power_watts
-    if watts and min(watts) > MOST_POWER * limit:
+    mfu = utilisation(result).get("mfu_causal", unknown("%", "")).value or 0.0
+    least = max(IDLE_POWER, LEAST_POWER_OF_MFU * min(1.0, mfu / 100)) * device.board_power_watts
+    if min(watts) > MOST_POWER * limit:
         yield f"energy: {min(watts):,.0f} W a board; {device.name} draws {limit:g} W at the most"
-    elif watts and max(watts) < least:
-        needs = f"{device.name} needs {least:,.0f} W or more for this work"
-        why = "it is of fewer boards than trained, or of a part of the time"
-        yield f"energy: {max(watts):,.0f} W a board; {needs}: {why}"
+    elif max(watts) < least:
+        yield (
+            f"energy: {max(watts):,.0f} W a board; {device.name} needs {least:,.0f} W or more for this work: "
+            "it is of fewer boards than trained, or of a part of the time"
+        )
 
 
 def _measured_seconds(result: Result) -> list[float]:

@@ -95,8 +95,7 @@ class Entry:
     @property
     def why_not_counted(self) -> str:
         """The reasons given by the trainer and the rules; empty for a counted result."""
-        reason = self.result["reason"]
-        return "; ".join(([reason] if reason else []) + list(self.findings.rejections))
+        return "; ".join(filter(None, (self.result["reason"], *self.findings.rejections)))
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
         for place, is_certain, line in rule([found[place] for place in places]):
             lines.setdefault((place, is_certain), line)
         for (place, is_certain), line in lines.items():
-            more = (line,) * is_certain, (line,) * (not is_certain)
+            more = ([line], []) if is_certain else ([], [line])
             findings[places[place]] = findings[places[place]].with_rejections(*more)
         # a copy is no run of its own, and so overlaps none
         places = [one for place, one in enumerate(places) if (place, True) not in lines]
@@ -157,9 +156,10 @@ def loaded(found: Found, paths: Sequence[Path]) -> Loaded:
     """Check what was found; raise ResultError, which names `paths`, if it is nothing."""
     entries = checked(found.results)
     if not entries and not found.unreadable:
-        searched = ", ".join(str(path) for path in paths)
-        advice = "train first, or name the folder that holds them"
-        raise store.ResultError(f"{searched}: got no result, wanted train_*.json or benchmark_*.json files; {advice}")
+        raise store.ResultError(
+            f"{', '.join(map(str, paths))}: got no result, wanted train_*.json or benchmark_*.json files; "
+            "train first, or name the folder that holds them"
+        )
     return Loaded(tuple(entries), tuple(found.unreadable), found.probes, found.profiles)
 
 

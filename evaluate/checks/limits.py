@@ -17,8 +17,8 @@ from evaluate.checks.consistency import FLOAT32_RELATIVE
 from evaluate.checks.recorded import is_recorded
 from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.capacity import spec_of
-from evaluate.metrics.metrics import MEMORISED_NATS, device_of, flops_per_token, last_loss, utilisation
-from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.metrics.figures import Figure
+from evaluate.metrics.metrics import MEMORISED_NATS, last_loss, utilisation
 from utils.models import ModelSpec, UnknownModelError
 from utils.results.schema import Result
 
@@ -32,8 +32,11 @@ VOCABULARY_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of this number times the tensor-parallel size."""
 MEGATRON = ("mega", "nemo", "bridge", "prim")
 """Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
-_OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
-_OF_MEGATRON = ("megatron", "mcore", "transformer_engine")
+_LAYERS_OF_OTHERS = {
+    **dict.fromkeys(MEGATRON, ("forcausallm", "transformers", "huggingface", "hf_")),
+    "hf": ("megatron", "mcore", "transformer_engine"),
+}
+"""Words in the names of layers that a framework cannot have."""
 _WIDTHS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups")
 _SHAPE = {
     "qkv_bias": "qkv_bias",
@@ -48,51 +51,41 @@ def utilisation_is_possible(result: Result) -> Iterator[str]:
     """Yield a line if model FLOP/s, with causal attention, exceed the dense peak or the measured rate."""
     found = utilisation(result) if result["status"] == "ok" else {}
     for name, what in (("mfu_causal", "the dense peak"), ("share_of_measured_matmul", "the measured rate")):
-        figure = found.get(name)
-        if figure is not None and figure.value is not None and figure.value > FULL_PERCENT:
+        if (figure := found.get(name)) and (figure.value or 0.0) > FULL_PERCENT:
             yield f"model FLOP/s: {figure.value:.0f} % of {what}, which cannot be: {figure.how}"
 
 
 def claimed_utilisation_agrees(result: Result) -> Iterator[str]:
     """Yield a line for each utilisation that a result claims and that does not follow from its samples."""
-    stored = result["performance_metrics"]
+    stored, config = result["performance_metrics"], result["training_config"]
     claims = [key for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if isinstance(stored.get(key), (int, float))]
     found = utilisation(result) if claims and result["status"] == "ok" else {}
     for key in claims if result["status"] == "ok" else ():
         kind, unit = ("mfu", "%") if key in MFU_CLAIMS else ("model_tflops", "TFLOP/s")
         right, value = found.get(f"{kind}_causal"), float(stored[key])
         if right is None or right.value is None:
-            how = right.how if right else "no steady step"
-            yield f"{key}: says {value:g}, which nothing stands behind: {how}"
+            yield f"{key}: says {value:g}, which nothing stands behind: {right.how if right else 'no steady step'}"
             continue
         said = [value, value * FULL_PERCENT] if kind == "mfu" else [value]  # a share or percent
-        if not _is_one_of(said, right.value):
+        if not _is_one_of(said, right):
+            in_bf16 = utilisation({**result, "training_config": {**config, "precision": "bf16"}})
             cause = "the FLOP count or the peak behind it is wrong"
-            if kind == "mfu" and any(_is_one_of(said, other) for other in _over_the_bf16_peak(result)):
-                cause = f"it is over the bf16 peak, and this ran in {result['training_config']['precision']}"
-            if _is_one_of([value, value * FULL_PERCENT], found[f"{kind}_full"].value):
+            if _is_one_of([value, value * FULL_PERCENT], found[f"{kind}_full"]):
                 cause = "it is by the full-attention formula"
+            elif kind == "mfu" and any(_is_one_of(said, in_bf16[f"mfu_{name}"]) for name in ("causal", "full")):
+                cause = f"it is over the bf16 peak, and this ran in {config['precision']}"
             yield f"{key}: says {value:g}, attention counted causally makes it {right.value:.1f} {unit}; {cause}"
 
 
-def _is_one_of(values: list[float], wanted: float | None) -> bool:
-    return wanted is not None and any(abs(value - wanted) <= CLAIM_RELATIVE * abs(wanted) for value in values)
-
-
-def _over_the_bf16_peak(result: Result) -> Iterator[float]:
-    """Yield the utilisation of a run of another precision over the 16-bit peak in percent, by both formulas."""
-    device, rate = device_of(result), tokens_per_second_per_gpu(result)
-    if device and rate and result["training_config"]["precision"] != "bf16":
-        for causal in (True, False):
-            flops = flops_per_token(result, causal=causal).value or 0.0
-            yield FULL_PERCENT * rate * flops * 1e-12 / device.dense_bf16_tflops
+def _is_one_of(values: list[float], wanted: Figure) -> bool:
+    right = wanted.value
+    return right is not None and any(abs(value - right) <= CLAIM_RELATIVE * abs(right) for value in values)
 
 
 def framework_matches_layers(result: Result) -> Iterator[str]:
     """Yield a line if the layers that trained belong to another framework than the result names."""
     framework, layers = result["framework"], result["resolved_config"]["layer_implementation"] or ""
-    others = _OF_TRANSFORMERS if framework in MEGATRON else _OF_MEGATRON if framework == "hf" else ()
-    if any(word in layers.casefold() for word in others):
+    if any(word in layers.casefold() for word in _LAYERS_OF_OTHERS.get(framework, ())):
         yield f"framework: says {framework}, and the layers that ran are {layers}; it is another framework's result"
 
 
@@ -105,13 +98,11 @@ def size_matches_name(result: Result) -> Iterator[str]:
     other = [key for key in _WIDTHS if ran[key] is not None and ran[key] != getattr(spec, key)]
     for key in other:
         yield f"{key}: {name} has {getattr(spec, key)}, ran {ran[key]}; it is another model"
-    counted, vocabulary = ran["parameter_count"], ran["vocab_size"] or spec.vocab_size
-    padding = VOCABULARY_MULTIPLE * (result["training_config"]["tp"] or 1)
-    if spec.vocab_size <= vocabulary <= spec.vocab_size + padding:
-        spec = replace(spec, vocab_size=vocabulary)
-    if ran.get("tie_word_embeddings"):
-        spec = replace(spec, tie_word_embeddings=True)
-    wanted = spec.parameter_count
+    counted, least = ran["parameter_count"], spec.vocab_size
+    padded = range(least, least + VOCABULARY_MULTIPLE * (result["training_config"]["tp"] or 1) + 1)
+    vocabulary = ran["vocab_size"] if ran["vocab_size"] in padded else least
+    is_tied = bool(ran.get("tie_word_embeddings")) or spec.tie_word_embeddings
+    wanted = replace(spec, vocab_size=vocabulary, tie_word_embeddings=is_tied).parameter_count
     if not other and counted is not None and abs(counted - wanted) > COUNT_RELATIVE * wanted:
         yield f"parameter_count: {name} has {wanted:,}, ran {counted:,}; it is another model"
 

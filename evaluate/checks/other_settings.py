@@ -68,5 +68,4 @@ def _bits(dtype: str) -> int:
 
 
 def _is_low(key: str, value: Any) -> bool:
-    text = f"{key} {value}".lower()
-    return any(word in text for word in LOW)
+    return any(word in f"{key} {value}".lower() for word in LOW)

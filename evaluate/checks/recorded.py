@@ -1,4 +1,4 @@
-"""Questions about a result that several rules ask before they judge it. Standard library only."""
+"""Questions about a result that several rules ask before they judge it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, TypeVar
 
+from evaluate.metrics.measured_rate import moment_of
 from utils.results.schema import Result, time_of
 
 Value = TypeVar("Value")
@@ -51,11 +52,7 @@ def moment(text: str | None) -> datetime | None:
 
 def interval(result: Result) -> tuple[datetime, datetime] | None:
     """Return start and end of a run; None if either is unknown or no time."""
-    provenance = result["provenance"]
-    try:
-        start, end = moment(provenance["started_utc"]), moment(provenance["finished_utc"])
-    except ValueError:
-        return None
+    start, end = (moment_of(result, key) for key in ("started_utc", "finished_utc"))
     return (start, end) if start is not None and end is not None else None
 
 

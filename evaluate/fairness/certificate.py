@@ -14,7 +14,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from evaluate.fairness import kernels, losses, pair_conditions
 from evaluate.fairness.environment import environment
 from evaluate.fairness.evidence import OUTSIDE, evidence
-from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, Values, compared, values
+from evaluate.fairness.items import (
+    ALLOWED,
+    BLOCKING,
+    NOT_KNOWN,
+    SAME,
+    UNKNOWN,
+    Item,
+    Sides,
+    Values,
+    compared,
+    unless_all,
+    values,
+)
 from utils.results.schema import Result
 from utils.settings.keys import names_of
 from utils.settings.profiling import NO_PROFILE
@@ -78,10 +90,9 @@ LESS_THAN_ADAM = ("8bit", "4bit", "fp8", "bnb", "bitsandbytes", "adafactor", "li
 """Words in the class name of an optimizer that does less work than AdamW with 32-bit states."""
 
 STATES = (BLOCKING, UNKNOWN, ALLOWED, SAME)
-SHAPE = ("number of parameters", "layers", "hidden size", "feed-forward size", "attention heads", "query groups")
-"""Items that decide the number of operations for a token."""
 BY_EFFECT = (
-    *("proof of model and data", "model", "model size", *SHAPE, "vocabulary", "attention window"),
+    *("proof of model and data", "model", "model size", "number of parameters", "layers", "hidden size"),
+    *("feed-forward size", "attention heads", "query groups", "vocabulary", "attention window"),
     *(
         "precision",
         "sequence length",
@@ -143,11 +154,6 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
     return [name for name in unproven if name in names or name.split()[0] in ("environment", "setting")]
 
 
-def other_unknown(items: Iterable[Item], proven: Sequence[str]) -> list[str]:
-    """Return the unknown items that are not among `proven`, such as conditions of the machines."""
-    return [item.name for item in items if item.state == UNKNOWN and item.name not in proven]
-
-
 def _effect(name: str) -> int:
     key = next((group for group in ("environment", "setting") if name.startswith(f"{group} ")), name)
     return BY_EFFECT.index(key) if key in BY_EFFECT else len(BY_EFFECT)
@@ -164,8 +170,7 @@ def _identity(sides: Sides) -> Iterator[Item]:
         known = [[None if one[key] == NOT_STATED else one[key] for one in side] for side in sides]
         yield compared(name, known, BLOCKING)
     profiles = [[one["training_config"].get("profile") or NO_PROFILE for one in side] for side in sides]
-    if set(profiles[0] + profiles[1]) != {NO_PROFILE}:
-        yield compared("profile", profiles, BLOCKING)
+    yield from unless_all(NO_PROFILE, "profile", profiles, BLOCKING)
 
 
 def _resolved(sides: Sides) -> Iterator[Item]:
@@ -179,11 +184,11 @@ def _resolved(sides: Sides) -> Iterator[Item]:
                 yield kernels.attention(sides, state)
             else:
                 yield _item(name, _of_setting(sides, key), state)
-    products = values(sides, "resolved_config", "float32_matmul_precision")
-    has_fp32 = any("fp32" in side for side in values(sides, "resolved_config", "precision"))
-    if has_fp32 and set(products[0] + products[1]) != {None}:
-        yield compared(FLOAT32_PRODUCTS, products, BLOCKING)
-    yield from kernels.library(sides)
+    if any("fp32" in side for side in values(sides, "resolved_config", "precision")):
+        products = values(sides, "resolved_config", "float32_matmul_precision")
+        yield from unless_all(None, FLOAT32_PRODUCTS, products, BLOCKING)
+    libraries = [[name or NOT_KNOWN for name in side] for side in values(sides, "resolved_config", "attention_library")]
+    yield from unless_all(NOT_KNOWN, "attention library", libraries, ALLOWED)
     yield from kernels.product(sides)
     for key, name in ONLY_IF_TRUE.items():
         traits = [[one["resolved_config"].get(key, False) for one in side] for side in sides]

@@ -34,7 +34,6 @@ _IMAGE = "AMD's image sets it (rocm/primus v26.4 to v26.5.1, Dockerfile)"
 _LAUNCHER = "AMD's own launcher has it (Primus, examples/run_pretrain.sh and runner/helpers/envs/base_env.sh)"
 _BRIDGE = "NVIDIA's own recipes have it (Megatron-Bridge 0.6.2, perf_recipes and recipes/utils/environment_utils.py)"
 _NEMO = "NVIDIA's own recipe has it (NeMo 2.3, scripts/performance; Megatron-Bridge 0.6.2)"
-_PLACES = "a version, an architecture to build for, or the place of a file or a cache"
 _MASKED = "some of the compute units are left out"
 
 EFFECTS: tuple[Effect, ...] = (
@@ -51,7 +50,7 @@ EFFECTS: tuple[Effect, ...] = (
         "PRIMUS_GPU_MODEL PRIMUS_GLOBAL_SEED",
         "*",
         NO_EFFECT,
-        _PLACES,
+        "a version, an architecture to build for, or the place of a file or a cache",
     ),
     Effect(
         "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL",

@@ -17,7 +17,6 @@ from utils.provenance.variables import READERS
 from utils.results.schema import Result
 
 NOT_SET = "not set"
-WITHOUT_EFFECT = "environment without effect"
 NO_ENGINE = ("hf", "titan")
 """Frameworks whose layers are never TransformerEngine's."""
 
@@ -46,7 +45,7 @@ def environment(sides: Sides) -> Iterator[Item]:
     if quiet:
         a, b = (", ".join(name for name in quiet if any(name in (one or {}) for one in side)) for side in known)
         note = "no library of the job reads them, or their values do nothing in a step"
-        yield Item(WITHOUT_EFFECT, ALLOWED, a or "none", b or "none", note)
+        yield Item("environment without effect", ALLOWED, a or "none", b or "none", note)
 
 
 def _item(name: str, shown: Sequence[str], effects: Sequence[set[tuple[str, str]]]) -> Item:
@@ -65,7 +64,9 @@ def _item(name: str, shown: Sequence[str], effects: Sequence[set[tuple[str, str]
 def _values(side: Sequence[Mapping[str, object] | None], name: str) -> dict[str, str]:
     """Return the values of a variable in the runs of a side, as they are recorded, by the spelling that is compared."""
     # earlier versions recorded every value
-    texts = [NOT_KNOWN if one is None else on_record(name, str(one[name])) if name in one else NOT_SET for one in side]
+    texts = [
+        NOT_KNOWN if one is None else on_record(name, str(one[name])) if name in one else "not set" for one in side
+    ]
     return {canonical(text): text for text in texts}
 
 

@@ -13,7 +13,6 @@ from evaluate.checks.recorded import machines
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item, Sides, compared, fits, values
 from utils.results.schema import Result
 
-NODES = "nodes"
 OUTSIDE = "time outside the steps"
 SHARE_OUTSIDE, SECONDS_BETWEEN = 0.03, 0.002
 """Share of the loop, and seconds a step, by which sides may differ: between two steps the recorder prints a line."""
@@ -27,14 +26,16 @@ def evidence(sides: Sides) -> Iterator[Item]:
     With the method `equal` the number of machines of a run is a part of the work.
     """
     counts = [[len(machines(one)) or None for one in side] for side in sides]
-    note = "the runs are spread over another number of machines"
-    yield compared(NODES, counts, BLOCKING if sides[0][0]["method"] == "equal" else ALLOWED, note)
+    state = BLOCKING if sides[0][0]["method"] == "equal" else ALLOWED
+    yield compared("nodes", counts, state, "the runs are spread over another number of machines")
     a, b = (", ".join(sorted({host for one in side for host in machines(one)})) for side in sides)
     if a or b:
         yield Item("hosts", SAME if a == b else ALLOWED, a or NOT_KNOWN, b or NOT_KNOWN)
     (outside_a, slack_a), (outside_b, slack_b) = map(outside, sides)
-    note = "more of the training loop of one side is in no step"
-    item = _alike(OUTSIDE, (outside_a, outside_b), "of the loop", max(SHARE_OUTSIDE, slack_a, slack_b), note)
+    item = _alike(
+        *(OUTSIDE, (outside_a, outside_b), "of the loop", max(SHARE_OUTSIDE, slack_a, slack_b)),
+        note="more of the training loop of one side is in no step",
+    )
     yield replace(item, note="a run has no second timer") if item.state == UNKNOWN else item
     waits = values(sides, "performance_metrics", "data_wait_fraction")
     means = [None if None in side else statistics.fmean(side) for side in waits]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,12 @@ def compared(name: str, of_runs: Values, if_different: str, note: str = "") -> I
     return Item(name, SAME, a, b) if is_same else Item(name, if_different, a, b, note)
 
 
+def unless_all(absent: Any, name: str, of_runs: Values, if_different: str) -> Iterator[Item]:
+    """Yield the item of `compared`; none if every run of both sides has the value `absent`."""
+    if any(value != absent for side in of_runs for value in side):
+        yield compared(name, of_runs, if_different)
+
+
 def fits(name: str, is_fine: bool, a: str, b: str, note: str) -> Item:
     """Return the item of a condition that both sides satisfy, or that blocks with the note."""
     return Item(name, SAME, a, b) if is_fine else Item(name, BLOCKING, a, b, note)
@@ -72,9 +78,8 @@ def shown(value: Any) -> str:
         return ", ".join(map(shown, value))
     if isinstance(value, dict):
         parts = [f"{key} {shown(value[key])}" for key in sorted(value) if not isinstance(value[key], bool)]
-        for word, state in (("on", True), ("off", False)):
-            keys = [key for key in sorted(value) if value[key] is state]
-            parts += [f"{word}: {', '.join(keys)}"] if keys else []
+        on, off = ([key for key in sorted(value) if value[key] is state] for state in (True, False))
+        parts += [f"{word}: {', '.join(keys)}" for word, keys in (("on", on), ("off", off)) if keys]
         return "; ".join(parts) or "none"
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return text[:12] if len(text) == 64 and " " not in text else text

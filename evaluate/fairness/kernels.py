@@ -35,13 +35,6 @@ def attention(sides: Sides, if_other_kind: str) -> Item:
     return compared("attention", names, ALLOWED, EACH_OWN)
 
 
-def library(sides: Sides) -> Iterator[Item]:
-    """Yield the item on the libraries of the attention kernels, if one is known."""
-    names = [[name or NOT_KNOWN for name in side] for side in values(sides, "resolved_config", "attention_library")]
-    if {*names[0], *names[1]} != {NOT_KNOWN}:
-        yield compared("attention library", names, ALLOWED)
-
-
 def fused_ops(sides: Sides) -> Values:
     """Return the fused operations of the runs of both sides; between platforms without the choice of a product."""
     found = values(sides, "resolved_config", "fused_ops")

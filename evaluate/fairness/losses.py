@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from evaluate.checks.recorded import longest_equal
-from evaluate.fairness.items import BLOCKING, UNKNOWN, Item, Sides, fits, values
+from evaluate.fairness.items import BLOCKING, UNKNOWN, Item, Sides, Values, fits, values
 from evaluate.metrics.change_points import Floats
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
@@ -34,8 +33,6 @@ LONGEST_SHARE = 0.05
 """A loss that stays above the first one for longer has diverged, also if it comes back."""
 TENTHS, APART = 10, 0.05
 """Parts of a run in which the mean losses of both sides are compared, and their largest relative difference."""
-Losses = Sequence[Sequence[float]]
-"""A loss of each run of a, then of b."""
 Pairs = Sequence[tuple[float, float]]
 """The mean loss of both sides for each seed."""
 
@@ -52,14 +49,13 @@ def losses(sides: Sides) -> Iterator[Item]:
     yield from _ends(sides)
     yield from _copied(sides)
     yield from _tenths(sides)
-    longest = [max(map(_steps_above_the_first, side)) for side in sides]
+    a, b = (max(map(_steps_above_the_first, side)) for side in sides)
     limits = [max(ENOUGH_STEPS // 2, *(LONGEST_SHARE * len(one["steps"]) for one in side)) for side in sides]
-    diverges = longest[0] >= limits[0] or longest[1] >= limits[1]
     note = "the loss stays above its first value in the middle of a run"
-    yield fits("course of the loss", not diverges, f"{longest[0]} steps", f"{longest[1]} steps", note)
+    yield fits("course of the loss", a < limits[0] and b < limits[1], f"{a} steps", f"{b} steps", note)
 
 
-def matched(of_runs: Losses, seeds: Sequence[Sequence[Any]]) -> Pairs:
+def matched(of_runs: Values, seeds: Values) -> Pairs:
     """Return the mean loss of both sides for each seed, from the seed of each run: another seed draws other weights and
     data, and so has another loss. A single pair of means over all runs, if a seed is unknown or the two sides do not
     have the same seeds."""
@@ -77,8 +73,8 @@ def _ends(sides: Sides) -> Iterator[Item]:
     """Yield the items on the first and the last losses; a single unknown item if a loss is missing."""
     has_all = [all(one["loss_values"] and None not in one["loss_values"] for one in side) for side in sides]
     if not all(has_all):
-        a, b = ("known" if known else "unknown" for known in has_all)
-        yield Item("losses", UNKNOWN, a, b, "a loss is missing")
+        shown = ["known" if known else "unknown" for known in has_all]
+        yield Item("losses", UNKNOWN, shown[0], shown[1], "a loss is missing")
         return
     first = [[one["loss_values"][0] for one in side] for side in sides]
     last = [[last_loss(one) for one in side] for side in sides]
@@ -87,25 +83,23 @@ def _ends(sides: Sides) -> Iterator[Item]:
     yield _within(matched(first, seeds), None, band, "initial loss", f"initial losses differ by more than {band:.1%}")
     pairs = matched(last, seeds)
     groups = [[b - a for a, b in pairs]] if len(pairs) > 1 else last
-    is_enough = min(map(len, groups)) >= ENOUGH_FOR_INTERVAL
+    half = half_interval(groups, LEVEL) if min(map(len, groups)) >= ENOUGH_FOR_INTERVAL else None
     note = f"final losses are not shown to agree within {LAST_LOSS:.0%} of the loss"
-    yield _within(pairs, half_interval(groups, LEVEL) if is_enough else None, LAST_LOSS, "final loss", note)
-    lowest = [min(side) for side in last]
+    yield _within(pairs, half, LAST_LOSS, "final loss", note)
+    a, b = map(min, last)
     note = "a loss this small is of memorised data"
-    yield fits("unseen data", min(lowest) > MEMORISED_NATS, f"{lowest[0]:.5g}", f"{lowest[1]:.5g}", note)
-    rises = [max(end - start for end, start in zip(*pair, strict=True)) for pair in zip(last, first, strict=True)]
-    note = "the loss ends above where it began"
-    yield fits("convergence", max(rises) <= 0, f"{rises[0]:+.4g}", f"{rises[1]:+.4g}", note)
+    yield fits("unseen data", min(a, b) > MEMORISED_NATS, f"{a:.5g}", f"{b:.5g}", note)
+    a, b = (max(end - start for end, start in zip(*pair, strict=True)) for pair in zip(last, first, strict=True))
+    yield fits("convergence", max(a, b) <= 0, f"{a:+.4g}", f"{b:+.4g}", "the loss ends above where it began")
 
 
 def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str) -> Item:
     """Return the item on losses that agree within a relative band: those of each seed if `half` is None, else their
     means with half of the interval of the difference."""
     a, b = (statistics.fmean(side) for side in zip(*pairs, strict=True))
-    apart = [abs(right - left) / min(left, right) for left, right in pairs]
-    is_fine = max(apart) <= band if half is None else abs(b - a) + half <= band * min(a, b)
+    left, right = max(pairs, key=_apart)
+    is_fine = _apart((left, right)) <= band if half is None else abs(b - a) + half <= band * min(a, b)
     if len(pairs) > 1:
-        left, right = pairs[apart.index(max(apart))]
         note += f", {left:.5g} against {right:.5g} with the seed that differs most; means"
     return fits(name, is_fine, f"{a:.5g}", f"{b:.5g}", note)
 
@@ -113,9 +107,8 @@ def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str)
 def _copied(sides: Sides) -> Iterator[Item]:
     """Yield an item if a run of one vendor has the losses of a run of the other."""
     curves = [[(one["platform"], np.array(one["loss_values"], dtype=float)) for one in side] for side in sides]
-    pairs = [(a, b) for (one, a), (other, b) in product(*curves) if {one, other} == VENDORS]
-    count = max((_equal_steps(a, b) for a, b in pairs), default=0)
-    if count:
+    equal = (_equal_steps(a, b) for (one, a), (other, b) in product(*curves) if {one, other} == VENDORS)
+    if count := max(equal, default=0):
         note = f"{count} losses are equal to the last digit on two vendors, which no two devices compute"
         yield Item("loss curves", BLOCKING, sides[0][0]["platform"], sides[1][0]["platform"], note)
 
@@ -134,17 +127,19 @@ def _tenths(sides: Sides) -> Iterator[Item]:
     curves = [[one["loss_values"] for one in side] for side in sides]
     if any(len(curve) < ENOUGH_STEPS or None in curve for side in curves for curve in side):
         return
-    means = []
-    for n in range(TENTHS):
-        parts = [
-            [curve[len(curve) * n // TENTHS : len(curve) * (n + 1) // TENTHS] for curve in side] for side in curves
-        ]
-        means.append([statistics.fmean(map(statistics.fmean, side)) for side in parts])
-    apart = [abs(a - b) / min(a, b) for a, b in means]
-    place = apart.index(max(apart))
-    if apart[place] > APART:
-        note = f"the losses of tenth {place + 1} of the run are more than {APART:.0%} apart"
-        yield Item("losses on the way", BLOCKING, f"{means[place][0]:.5g}", f"{means[place][1]:.5g}", note)
+    tenths = [
+        [[curve[len(curve) * n // TENTHS : len(curve) * (n + 1) // TENTHS] for curve in side] for side in curves]
+        for n in range(TENTHS)
+    ]
+    means = [[statistics.fmean(map(statistics.fmean, side)) for side in parts] for parts in tenths]
+    place, (a, b) = max(enumerate(means, 1), key=lambda one: _apart(one[1]))
+    if _apart((a, b)) > APART:
+        note = f"the losses of tenth {place} of the run are more than {APART:.0%} apart"
+        yield Item("losses on the way", BLOCKING, f"{a:.5g}", f"{b:.5g}", note)
+
+
+def _apart(means: Sequence[float]) -> float:
+    return abs(means[1] - means[0]) / min(means)
 
 
 def _steps_above_the_first(result: Result) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, compared
@@ -23,8 +23,12 @@ MOST_APART = 0.2
 """Difference of the shares of time that slow-downs, or other work, take from a run of each side."""
 MAX_BUSY_PERCENT = 20.0
 """The limit above which train/preflight/job_checks.py warns."""
-OF_MACHINE = {"cpu_governor": "cpu governor"}
-MODES = {"ecc": "ECC", "partition": "partition", "persistence": "persistence mode", "compute_mode": "compute mode"}
+GOVERNOR = "cpu_governor"
+MODES = {
+    **{GOVERNOR: "cpu governor", "ecc": "ECC", "partition": "partition", "persistence": "persistence mode"},
+    "compute_mode": "compute mode",
+}
+"""All but the governor are compared on boards of one vendor only."""
 
 Section = Mapping[str, Any]
 
@@ -51,19 +55,18 @@ Conditions = Sequence[Sequence[_Condition]]
 
 
 def items(sides: Sides) -> Iterator[Item]:
-    """Yield an item for each condition that either side has on record, and always those of _READERS."""
+    """Yield an item for each condition that either side has on record, and always those on handicaps."""
     sections = [[_section(one) for one in side] for side in sides]
-    for name, (read, note) in _READERS.items():
-        yield _handicaps(name, _read(sections, read), note)
-    if not all(section for side in sections for section in side):
-        return
-    note = "one side was slowed down by heat or its power supply"
-    yield _events("slowing down", _read(sections, _slowing), note)
-    yield _events("other work", _read(sections, _other_work), "other work was there before one side's job")
+    are_known = all(section for side in sections for section in side)
+    for name, (read, judge, note) in _READERS.items():
+        if are_known or judge is _handicaps:
+            found = [[read(one) if one else _Condition("not recorded", None) for one in side] for side in sections]
+            a, b = (" or ".join(dict.fromkeys(one.text for one in side)) for side in found)
+            yield judge(Item(name, SAME if a == b else ALLOWED, a, b), found, note)
     is_one_vendor = sides[0][0]["platform"] == sides[1][0]["platform"] != "cpu"
-    for key, name in (*OF_MACHINE.items(), *(MODES.items() if is_one_vendor else ())):
+    for key, name in MODES.items() if are_known else ():
         modes = [[section.get(key) or None for section in side] for side in sections]
-        if any(modes[0] + modes[1]):  # else no machine has it
+        if any(modes[0] + modes[1]) and (is_one_vendor or key == GOVERNOR):  # else no machine has it
             yield compared(name, modes, ALLOWED)
 
 
@@ -79,46 +82,36 @@ def _section(result: Result) -> Section:
     return found
 
 
-def _read(sections: Sequence[Sequence[Section]], read: Callable[[Section], _Condition]) -> Conditions:
-    return [[read(one) if one else _Condition("not recorded", None) for one in side] for side in sections]
+def _unknown_item(item: Item) -> Item:
+    return replace(item, state=SAME if item.a == item.b == NO_GPU else UNKNOWN)
 
 
-def _texts(sides: Conditions) -> tuple[str, str]:
-    a, b = (" or ".join(dict.fromkeys(one.text for one in side)) for side in sides)
-    return a, b
-
-
-def _handicaps(name: str, sides: Conditions, note: str) -> Item:
+def _handicaps(item: Item, sides: Conditions, note: str) -> Item:
     """Return an item that blocks if one side is held back more than the other, or if the runs of one side differ."""
-    a, b = _texts(sides)
     # an unknown condition with a share of its own is a cap whose default is not known
     shares = [[one.share for one in side if one.is_handicap is not None or one.share != 1] for side in sides]
     if any(side and max(side) - min(side) > TOLERANCE for side in shares):
-        return Item(name, BLOCKING, a, b, f"{name} differs between the runs of one side")
-    known = [one.is_handicap is not None for side in sides for one in side]
-    if not all(known):
+        return replace(item, state=BLOCKING, note=f"{item.name} differs between the runs of one side")
+    if any(one.is_handicap is None for side in sides for one in side):
         held = [any(one.is_handicap and abs(one.share - 1) > TOLERANCE for one in side) for side in sides]
-        if held[0] != held[1]:
-            return Item(name, BLOCKING, a, b, note)
-        return Item(name, SAME if a == b == NO_GPU else UNKNOWN, a, b)
+        return replace(item, state=BLOCKING, note=note) if held[0] != held[1] else _unknown_item(item)
     if abs(min(shares[0]) - min(shares[1])) > TOLERANCE:
-        return Item(name, BLOCKING, a, b, note)
-    is_off = any(one.is_handicap for one in sides[0])
-    alike = f"{name}: both sides are off their default alike" if is_off else ""
-    return Item(name, SAME if a == b and not is_off else ALLOWED, a, b, alike)
+        return replace(item, state=BLOCKING, note=note)
+    if any(one.is_handicap for one in sides[0]):
+        return replace(item, state=ALLOWED, note=f"{item.name}: both sides are off their default alike")
+    return item
 
 
-def _events(name: str, sides: Conditions, note: str) -> Item:
+def _events(item: Item, sides: Conditions, note: str) -> Item:
     """Return an item on an event during a run. It blocks if most runs of one side were hit, and those of the other side
     were not or less; the effect on fewer runs is in the interval of the ratio."""
-    a, b = _texts(sides)
     if any(one.is_handicap is None for side in sides for one in side):
-        return Item(name, SAME if a == b == NO_GPU else UNKNOWN, a, b)
+        return _unknown_item(item)
     usual = [statistics.median(one.share for one in side) for side in sides]
     if abs(usual[0] - usual[1]) > MOST_APART:
-        return Item(name, BLOCKING, a, b, note)
+        return replace(item, state=BLOCKING, note=note)
     hit = [any(one.is_handicap for one in side) for side in sides]
-    return Item(name, SAME if a == b else ALLOWED, a, b, note if hit[0] != hit[1] else "")
+    return replace(item, note=note) if hit[0] != hit[1] else item
 
 
 def _power_cap(section: Section) -> _Condition:
@@ -159,11 +152,10 @@ def _slowing(section: Section) -> _Condition:
         slow = {name: share for name, share in shares.items() if name in SLOWDOWNS and (share or 0) >= LEAST_PERCENT}
         text = ", ".join(f"{name} {share:.0f} % of the run" for name, share in sorted(slow.items()))
         return _Condition(text or "no", bool(slow), 1 - max(slow.values(), default=0.0) / 100)
-    active = section.get("throttle_after")
-    if active is None:
+    if section.get("throttle_after") is None:
         return _unknown(section, "throttle_after")
-    slow_now = sorted(SLOWDOWNS.intersection(active))
-    return _Condition(f"{', '.join(slow_now)} at the end" if slow_now else "not at the end", bool(slow_now))
+    slow_now = sorted(SLOWDOWNS.intersection(section["throttle_after"]))
+    return _Condition(f"{', '.join(slow_now) or 'not'} at the end", bool(slow_now))
 
 
 def _other_work(section: Section) -> _Condition:
@@ -178,9 +170,11 @@ def _unknown(section: Section, key: str) -> _Condition:
     return _Condition(NO_GPU if reason == NO_GPU else f"unknown ({reason})", None)
 
 
-_READERS: dict[str, tuple[Callable[[Section], _Condition], str]] = {
-    "power cap": (_power_cap, "power cap off the default on one side"),
-    "clocks": (_clocks, "clocks limited or raised on one side"),
-    "NUMA balancing": (_numa, "NUMA balancing slows one side"),
+_READERS: dict[str, tuple[Callable[[Section], _Condition], Callable[[Item, Conditions, str], Item], str]] = {
+    "power cap": (_power_cap, _handicaps, "power cap off the default on one side"),
+    "clocks": (_clocks, _handicaps, "clocks limited or raised on one side"),
+    "NUMA balancing": (_numa, _handicaps, "NUMA balancing slows one side"),
+    "slowing down": (_slowing, _events, "one side was slowed down by heat or its power supply"),
+    "other work": (_other_work, _events, "other work was there before one side's job"),
 }
-"""Items that every certificate has: how each is read, and the note of one that blocks."""
+"""How each condition is read and judged, and the note of one that blocks."""

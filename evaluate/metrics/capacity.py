@@ -77,12 +77,14 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
     ran, share = config["micro_batch_size"], config["global_batch_size"] // config["dp"]
     ranks = config["num_gpus"] if result["platform"] == "cpu" else 1
     usable = usable_gb(total, result["platform"]) / ranks
-    free = usable - fixed
     if peak <= fixed:
-        why = f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take"
-        return unknown(SEQUENCES, f"{why}, so one run does not tell what a sequence takes")
+        return unknown(
+            SEQUENCES,
+            f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take, "
+            "so one run does not tell what a sequence takes",
+        )
     a_sequence = (peak - fixed) / ran
-    fitting = [size for size in _divisors(share) if size >= ran and size * a_sequence <= free]
+    fitting = [size for size in _divisors(share) if size >= ran and size * a_sequence <= usable - fixed]
     how = (
         f"estimate from one run: ({usable:.4g} of {total / ranks:.4g} GB - {fixed:.3g} GB of weights, gradients and "
         f"{precision} states) / {a_sequence:.3g} GB a sequence, a divisor of the {share} sequences of a rank"

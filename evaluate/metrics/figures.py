@@ -57,7 +57,6 @@ NAMES = {
         "time_to_mlperf_target": "Time to MLPerf's 8B target",
     },
 }
-OTHER = "Other"
 _NUMBER = re.compile(r"(?<![\w.,-])[1-9]\d{0,8}(?![\w]|[.,-]\d)")
 WHERE_IT_APPLIES = ("time_to_mlperf_target",)
 """Metrics of one specific training, left out of tables if no run has a value."""
@@ -102,29 +101,26 @@ def quotient(above: Figure, below: Figure, unit: str, how: str, factor: float = 
 
 def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
     """Return the metrics that any run of any system has: section title -> key -> name in words."""
-    present = dict.fromkeys(key for side in runs for one in side for key in one)
+    figures = [item for side in runs for one in side for item in one.items()]
+    present = dict.fromkeys(key for key, one in figures if key not in WHERE_IT_APPLIES or one.value is not None)
     if "step_time_mean" in present:
         present.pop("step_time", None)
-    for key in WHERE_IT_APPLIES:
-        if not any(key in one and one[key].value is not None for side in runs for one in side):
-            present.pop(key, None)
     named = {name: {key: text for key, text in keys.items() if key in present} for name, keys in NAMES.items()}
     listed = {key for keys in NAMES.values() for key in keys}
-    named[OTHER] = {key: key.replace("_", " ") for key in present if key not in listed}
+    named["Other"] = {key: key.replace("_", " ") for key in present if key not in listed}
     return {name: keys for name, keys in named.items() if keys}
 
 
 def combined(figures: Sequence[Figure | None]) -> Figure:
     """Return the median over runs with all its formulas; unknown if no run has a value."""
     known = [figure for figure in figures if figure is not None and figure.value is not None]
-    ways = _alike(figure.how for figure in known)
     missing = _alike(
         NOT_WORKED_OUT if figure is None else figure.how for figure in figures if figure is None or figure.value is None
     )
     unit = next((figure.unit for figure in (*known, *figures) if figure is not None), "")
     if not known:
         return Figure(None, unit, "; ".join(missing))
-    how = "; or ".join(ways)
+    how = "; or ".join(_alike(figure.how for figure in known))
     if missing:
         how += f"; unknown in {len(figures) - len(known)} of {len(figures)} runs: {'; '.join(missing)}"
     return Figure(statistics.median(figure.value for figure in known if figure.value is not None), unit, how)

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-Numbers = float | Array
+Numbers = float | npt.NDArray[np.float64]
 LEAST_LOG_P = -230.0
 """Natural logarithm of the least p-value, 1e-100."""
 HALVINGS = 60
@@ -33,11 +32,10 @@ def critical_value(level: Numbers, variances: tuple[Numbers, Numbers], degrees: 
 
     `variances` are those of the two means, not both 0; `degrees` are their degrees of freedom, 1 or more.
     """
-    few, many = np.minimum(*degrees), np.maximum(*degrees)
     share = variances[0] / (variances[0] + variances[1])
     cochran = share * _quantile(degrees[0], level) + (1 - share) * _quantile(degrees[1], level)
     satterthwaite = _quantile(degrees_of_freedom(variances, degrees), level)
-    weight = 1 - few / many
+    weight = 1 - np.minimum(*degrees) / np.maximum(*degrees)
     return weight * cochran + (1 - weight) * satterthwaite
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from evaluate.metrics.figures import Figure, unknown
-from evaluate.metrics.peak import format_of
+from evaluate.metrics.peak import UNIT, format_of
+from evaluate.metrics.profiles import files_around
 from utils.housekeeping.layout import OUTPUT_LAYOUT
-from utils.input_files import files_below, read_each
+from utils.input_files import read_each
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
+from utils.results.profile_file import Profile
 from utils.results.schema import Result, time_of
 
-UNIT = "TFLOP/s"
 PATTERN = "probe_*.json"
+Dated = TypeVar("Dated", Probe, Profile)
 LONGEST_APART = timedelta(days=7)
 """A rate of another week does not apply to a run, because drivers, clocks and caps change."""
 MEMORY_TOLERANCE = 0.01
@@ -45,16 +46,21 @@ class Probes:
                 str(mismatch(one, result, precision)) for one in self.found if one.host == result["provenance"]["host"]
             ]
             return unknown(UNIT, "; ".join((*of_host, *self.errors)) or NONE_MEASURED)
-        best, ranks = probe.rates[precision].best_tflops, sharing(result)
+        ranks = sharing(result)
         shared = f", shared by {ranks} ranks" if ranks > 1 else ""
         how = f"best of {probe.path.name}, measured {probe.started:%Y-%m-%d %H:%M} UTC{shared}"
-        return Figure(best / ranks, UNIT, how)
+        return Figure(probe.rates[precision].best_tflops / ranks, UNIT, how)
 
     def nearest(self, result: Result, precision: str | None = None) -> Probe | None:
         """Return the probe of the device of a result that is nearest in time; None without one that has a rate of
         `precision`, where one is named."""
-        good, began = [one for one in self.found if mismatch(one, result, precision) is None], started(result)
-        return min(good, key=lambda one: abs(one.started - began) if began else timedelta(), default=None)
+        return nearest(result, [one for one in self.found if mismatch(one, result, precision) is None])
+
+
+def nearest(result: Result, found: Sequence[Dated]) -> Dated | None:
+    """Return the probe or profile that is nearest in time to a result; None without any."""
+    began = moment_of(result)
+    return min(found, key=lambda one: abs(one.started - began) if began else timedelta(), default=None)
 
 
 def sharing(result: Result) -> int:
@@ -76,21 +82,13 @@ def measured_rate(result: Result) -> Figure:
 
 def load_probes(paths: Iterable[Path]) -> Probes:
     """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
-    folders = [path if path.is_dir() else path.parent for path in paths]
-    files = (file for one in folders for file in sorted([*files_below(one, PATTERN)[0], *_beside(one)]))
-    ours = (file for file in files if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
+    ours = (file for file in files_around(paths, PATTERN, PATTERN) if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
     return Probes(*read_each(ours, probe_file.read, ProbeError))
-
-
-def _beside(folder: Path) -> Iterator[Path]:
-    """Yield the files directly in the parent of a folder; none if it cannot be read."""
-    with suppress(OSError):
-        yield from folder.parent.iterdir()
 
 
 def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str | None:
     """Return the reason why a probe does not apply to a result, or lacks a rate; None if it applies."""
-    name, apart, began = probe.path.name, other_device(probe, result), started(result)
+    name, apart, began = probe.path.name, _other_device(probe, result), moment_of(result)
     away = abs(probe.started - began) if began else timedelta()
     reasons = {
         f"{name} is of another device: {apart}": apart,
@@ -104,7 +102,7 @@ def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str 
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def other_device(probe: Probe, result: Result) -> str:
+def _other_device(probe: Probe, result: Result) -> str:
     """Return in what a probe's device is another than that of a result; empty if it is the same."""
     info = result["gpu_info"]
     apart = [
@@ -122,9 +120,9 @@ def other_device(probe: Probe, result: Result) -> str:
     return "; ".join(apart)
 
 
-def started(result: Result) -> datetime | None:
-    """Return the start of a result's run; None if it is not known."""
+def moment_of(result: Result, key: str = "started_utc") -> datetime | None:
+    """Return the start of a run, or another time of `provenance`; None if it is unknown or no time."""
     try:
-        return time_of(result["provenance"]["started_utc"])
+        return time_of(result["provenance"][key])
     except ValueError:
         return None

@@ -39,7 +39,6 @@ def metrics(
     times, rate, per_gpu = step_times(result), tokens_per_second(result), tokens_per_second_per_gpu(result)
     if not times or rate is None or per_gpu is None:
         return {"step_time": unknown("s", f"the run is {result['status']}: {result['reason'] or 'no steady step'}")}
-    config = result["training_config"]
     how = "GBS x SL / mean steady step time"
     device = device_of(result)
     found = {
@@ -49,7 +48,7 @@ def metrics(
         **utilisation(result),
         **_memory(result, device),
         **_energy(result, per_gpu, device),
-        **cost(rate, config["num_gpus"], device, prices or {}),
+        **cost(rate, result["training_config"]["num_gpus"], device, prices or {}),
         "time_to_target_loss": time_to_loss(result, target_loss),
         "time_to_mlperf_target": time_to_mlperf_target(result, rate),
     }
@@ -94,14 +93,16 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
         f"step_time_{name}": Figure(value, "s", f"{name} of {len(times)} steady steps")
         for name, value in values.items()
     }
-    found["step_time"] = found["step_time_mean"]
-    found["steps_per_second"] = Figure(1 / mean, "steps/s", "1 / mean steady step time")
     how = "standard deviation (n - 1)"
     spread = unknown("s", "one steady step has no spread")
     if len(times) > 1:
         spread = Figure(math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1), "s", f"{how} between steps")
-    relative = spread.map(lambda deviation: 100 * deviation / mean, "%", f"{how} / mean, between steps")
-    return found | {"step_time_std": spread, "step_time_cv": relative}
+    return found | {
+        "step_time": found["step_time_mean"],
+        "steps_per_second": Figure(1 / mean, "steps/s", "1 / mean steady step time"),
+        "step_time_std": spread,
+        "step_time_cv": spread.map(lambda deviation: 100 * deviation / mean, "%", f"{how} / mean, between steps"),
+    }
 
 
 def utilisation(result: Result) -> dict[str, Figure]:
@@ -128,9 +129,8 @@ def utilisation(result: Result) -> dict[str, Figure]:
 
 def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
     measured, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
-    if measured is None or not total:
-        share = unknown("%", "peak or total memory is not in the result")
-    else:
+    share = unknown("%", "peak or total memory is not in the result")
+    if measured is not None and total:
         how = f"peak allocated ({result['memory_metrics']['source']}) / memory that the device reports"
         share = Figure(100 * measured / total, "%", how)
     sizes = capacity(device, result["gpu_info"]["device_name"])

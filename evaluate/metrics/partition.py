@@ -64,18 +64,17 @@ def kind_of(result: Result) -> Kind:
         return Kind(None)
     bare = _MODE.sub("", _SLICE.sub("", name)).strip(" ()/,")
     memory = info["total_memory_gb"]
-    known = find_device(name, memory, info["gpu_cores"]) or find_device(name, memory)
-    board = known or named(bare) or named(bare.removesuffix(" VF"))
-    model = board.name if board else bare
+    by_size = find_device(name, memory, info["gpu_cores"]) or find_device(name, memory)
+    board = by_size or named(bare) or named(bare.removesuffix(" VF"))
     parts, mode = _stated(name, str((result.get("conditions") or {}).get("partition") or ""))
     found = _by_size(board, memory, info["gpu_cores"])
     if found != 1 and parts in (1, None):
         parts = found
     if board and board.torch_devices_per_board > 1 and not mode:
         mode = f"one of {board.torch_devices_per_board} dies"
-    is_smaller = board is not None and memory and memory < board.memory_gb
-    size = f"{memory:.3g} of {board.memory_gb:g} GB" if board and is_smaller and parts != 1 else ""
-    return Kind(model, mode, parts, size)
+    is_part = board and memory and memory < board.memory_gb and parts != 1
+    size = f"{memory:.3g} of {board.memory_gb:g} GB" if board and is_part else ""
+    return Kind(board.name if board else bare, mode, parts, size)
 
 
 def _stated(name: str, recorded: str) -> tuple[int | None, str]:

@@ -76,36 +76,41 @@ def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
     """Return the content of a table with these prices, all of one currency; None if there are no prices."""
     if not table:
         return None
-    entries = {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()}
-    return {"currency": next(iter(table.values())).currency, "prices": entries}
+    return {
+        "currency": next(iter(table.values())).currency,
+        "prices": {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()},
+    }
 
 
 def _price(name: str, entry: dict[str, Any], currency: str) -> Price:
     amount = entry["price"]
     if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not LOWEST <= amount <= HIGHEST:
-        wanted = f"wanted a number from {LOWEST:g} to {HIGHEST:g}"
-        raise ValueError(f"price of {shortened(name)}: got {quoted(amount)}, {wanted}")
+        raise ValueError(
+            f"price of {shortened(name)}: got {quoted(amount)}, wanted a number from {LOWEST:g} to {HIGHEST:g}"
+        )
     return Price(float(amount), currency, str(entry["date"]), str(entry["source"]))
 
 
 def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Mapping[str, Price]) -> dict[str, Figure]:
     """Return days and money for TOKEN_BUDGETS on `gpus` GPUs; money is unknown if the table has no price."""
-    found = {}
-    for name, count in TOKEN_BUDGETS.items():
-        how = f"{name} tokens / tokens/s, on {gpus} device{'' if gpus == 1 else 's'}"
-        found[f"time_to_{name}_tokens"] = Figure(count / tokens_per_second / DAY_SECONDS, "days", how)
+    on_gpus = f"tokens / tokens/s, on {gpus} device{'' if gpus == 1 else 's'}"
     price = prices.get(device.name) if device else None
     money = price.currency if price else "USD"
     how = f"{price}; {SENSITIVITY:.0%} more or less of the price is as much of the cost"
     missing = f"no price of {device.name if device else 'this device'} in the table; pass one with --prices"
     hour = Figure(price.amount * gpus, f"{money}/h", how) if price else unknown(f"{money}/h", missing)
     a_second = hour.map(lambda cost: cost / HOUR_SECONDS, f"{money}/s", how)
-    found["tokens_per_dollar"] = a_second.map(partial(truediv, tokens_per_second), f"tokens/{money}", how)
-    a_rate = f"tokens/s for {money}/h"
-    found["tokens_per_second_per_dollar_hour"] = hour.map(partial(truediv, tokens_per_second), a_rate, how)
-    for name, count in TOKEN_BUDGETS.items():
-        found[f"cost_of_{name}_tokens"] = a_second.map(partial(mul, count / tokens_per_second), money, how)
-    return found
+    a_price = partial(truediv, tokens_per_second)
+    seconds = {name: count / tokens_per_second for name, count in TOKEN_BUDGETS.items()}
+    return {
+        **{
+            f"time_to_{name}_tokens": Figure(s / DAY_SECONDS, "days", f"{name} {on_gpus}")
+            for name, s in seconds.items()
+        },
+        "tokens_per_dollar": a_second.map(a_price, f"tokens/{money}", how),
+        "tokens_per_second_per_dollar_hour": hour.map(a_price, f"tokens/s for {money}/h", how),
+        **{f"cost_of_{name}_tokens": a_second.map(partial(mul, one), money, how) for name, one in seconds.items()},
+    }
 
 
 def time_to_loss(result: Result, target: float | None) -> Figure:

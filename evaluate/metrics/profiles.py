@@ -1,9 +1,8 @@
-"""The profiles of jobs beside results: `profiles/<job>/profile.json` in an OUTPUT_DIR."""
+"""Files beside results: those around their folders, and the profiles of jobs, `profiles/<job>/profile.json`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,15 +24,12 @@ def load_profiles(paths: Iterable[Path]) -> Profiles:
 
     Traces are not read.
     """
-    folders = [path if path.is_dir() else path.parent for path in paths]
-    files = (file for one in folders for file in sorted({*files_below(one, profile_file.NAME)[0], *_beside(one)}))
+    files = files_around(paths, profile_file.NAME, f"{profile_file.FOLDER}/*/{profile_file.NAME}")
     ours = (file for file in files if file.parent.parent.name == profile_file.FOLDER)
     return Profiles(*read_each(ours, profile_file.read, ProfileError))
 
 
-def _beside(folder: Path) -> Iterator[Path]:
-    """Yield the profiles of the folder's parent; none if it cannot be read."""
-    with suppress(OSError):
-        for job in sorted((folder.parent / profile_file.FOLDER).iterdir()):
-            if (file := job / profile_file.NAME).is_file():
-                yield file
+def files_around(paths: Iterable[Path], name: str, beside: str) -> Iterator[Path]:
+    """Yield the files of a name below these folders, and those that fit `beside` in their parents, by folder."""
+    for folder in (path if path.is_dir() else path.parent for path in paths):
+        yield from sorted({*files_below(folder, name)[0], *filter(Path.is_file, folder.parent.glob(beside))})

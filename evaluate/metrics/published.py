@@ -42,8 +42,7 @@ class Published:
     grade: str
 
     def __str__(self) -> str:
-        date = f", {self.date}" if self.date else ""
-        return f"{self.source}{date} ({self.grade})"
+        return f"{self.source}{f', {self.date}' if self.date else ''} ({self.grade})"
 
 
 @dataclass(frozen=True)
@@ -95,5 +94,5 @@ def tuning(side: Sequence[Result]) -> Tuning:
 
 def _work(result: Result) -> tuple[str | None, str, str, str, int, int]:
     config, device = result["training_config"], device_of(result)
-    length, gpus = config["sequence_length"], config["num_gpus"]
-    return device.name if device else None, result["model"], result["model_size"], str(format_of(result)), length, gpus
+    model = (device.name if device else None, result["model"], result["model_size"])
+    return *model, str(format_of(result)), config["sequence_length"], config["num_gpus"]

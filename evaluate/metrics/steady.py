@@ -10,6 +10,7 @@ Every figure of a report uses the steps found here. They follow from the raw ste
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,18 +62,13 @@ class Steady:
         return self.drift is not None and abs(self.drift) > DRIFT_LIMIT
 
 
-def find(step_times: Sequence[float], least: int) -> Steady:
-    """Return the steady part of a run's step times (seconds, above 0); the first `least` steps never count."""
-    return _find(tuple(step_times), least)
-
-
 def of_result(result: Result) -> Steady | None:
     """Return the steady part of a result's steps; None if it has none, or a step time that no step can have."""
     times = result["step_times"]
     least = warmup_steps(len(times))
     if len(times) <= least or min(times) < SHORTEST_STEP_SECONDS:
         return None
-    return find(times, least)
+    return find(tuple(times), least)
 
 
 def step_times(result: Result) -> list[float]:
@@ -83,27 +79,21 @@ def step_times(result: Result) -> list[float]:
 
 def steps_text(results: Sequence[Result]) -> str:
     """Return the steady steps by their numbers: `steps 11 to 100`, or each range with its number of runs."""
-    steady = ((result["steps"], part) for result in results if (part := of_result(result)))
-    ranges = Counter((steps[part.first], steps[-1]) for steps, part in steady)
+    steady = (result["steps"][part.first :] for result in results if (part := of_result(result)))
+    ranges = Counter((steps[0], steps[-1]) for steps in steady)
     if not ranges:
         return "no steady steps"
-    if len(ranges) == 1:
-        ((first, last),) = ranges
-        return f"steps {first} to {last}"
     if len(ranges) > MOST_RANGES:
         firsts, lasts = zip(*ranges, strict=True)
         return f"steps from {min(firsts)} to {max(firsts)} on, of {max(lasts)}"
-    shown = [
-        f"{first} to {last} ({count} run{'' if count == 1 else 's'})" for (first, last), count in sorted(ranges.items())
-    ]
-    return f"steps {', '.join(shown)}"
+    runs = {key: f" ({count} run{'' if count == 1 else 's'})" * (len(ranges) > 1) for key, count in ranges.items()}
+    return f"steps {', '.join(f'{first} to {last}{runs[first, last]}' for first, last in sorted(ranges))}"
 
 
-@lru_cache(maxsize=4096)
-def _find(step_times: tuple[float, ...], least: int) -> Steady:
-    """Cached, because validation, verdict and report all need the same run."""
-    times = np.asarray(step_times, dtype=np.float64)
-    logs = np.log(times[least:])
+@lru_cache(maxsize=4096)  # validation, verdict and report all need the same run
+def find(step_times: tuple[float, ...], least: int) -> Steady:
+    """Return the steady part of a run's step times (seconds, above 0); the first `least` steps never count."""
+    logs = np.log(np.asarray(step_times[least:], dtype=np.float64))
     if len(logs) < 2 * SHORTEST_SEGMENT:
         return Steady(least, NO_STEADY_STATE, (), (), None)
     clipped = change_points.clipped(logs, SHORTEST_SEGMENT)
@@ -123,27 +113,21 @@ def _find(step_times: tuple[float, ...], least: int) -> Steady:
     }
     label = next(label for label, applies in labels.items() if applies)
     steady = logs[first:]
-    outliers = tuple(least + first + int(place) for place in _far_out(steady))
-    return Steady(least + first, label, tuple(least + start for start in starts[1:]), outliers, _drift(steady))
-
-
-def _far_out(logs: Floats) -> list[int]:
-    low, high = np.quantile(logs, (0.25, 0.75))
+    low, high = np.quantile(steady, (0.25, 0.75))
     width = FENCE * max(high - low, 1e-9)
-    return [int(place) for place in np.flatnonzero((logs < low - width) | (logs > high + width))]
+    outliers = np.flatnonzero((steady < low - width) | (steady > high + width)) + least + first
+    changes = tuple(least + start for start in starts[1:])
+    return Steady(least + first, label, changes, tuple(outliers.tolist()), _drift(steady))
 
 
 def _drift(logs: Floats) -> float | None:
     """Return the relative change over the part, by the median slope between all pairs of blocks (Theil and Sen)."""
     if len(logs) < LEAST_STEPS:
         return None
-    count = min(DRIFT_BLOCKS, len(logs))
-    size, larger = divmod(len(logs), count)  # the first blocks have one step more, as np.array_split has it
-    cut = larger * (size + 1)
-    parts = (logs[:cut].reshape(larger, size + 1), logs[cut:].reshape(count - larger, size))
-    medians = np.concatenate([np.median(part, axis=1) for part in parts if len(part)])
-    lengths = np.where(np.arange(count) < larger, size + 1, size)
+    parts = np.array_split(logs, min(DRIFT_BLOCKS, len(logs)))
+    medians = np.array([statistics.median(part.tolist()) for part in parts])
+    lengths = np.array(list(map(len, parts)))
     places = np.cumsum(lengths) - lengths / 2
-    before, after = np.triu_indices(count, 1)
+    before, after = np.triu_indices(len(parts), 1)
     slope = float(np.median((medians[after] - medians[before]) / (places[after] - places[before])))
     return float(np.expm1(slope * len(logs)))

@@ -17,7 +17,7 @@ from evaluate.fairness.items import ALLOWED, NOT_KNOWN, SAME, UNKNOWN, Item
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import inference, steadiness
-from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
+from evaluate.verdict.more_runs import wall_seconds, would_decide
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.sentences import Judged
@@ -27,17 +27,10 @@ AUTO = "auto"
 """Value of `repeats.runs` in a result whose number of runs followed from their spread."""
 
 
-def estimate(pair: Pair) -> inference.Estimate:
-    """Return the ratio of a comparable pair; every run of it has steady steps."""
-    return inference.estimate(*runs_of(pair), selection=selection_of(pair))
-
-
-def estimate_at_the_end(pair: Pair) -> inference.Estimate:
-    """Return the ratio of a comparable pair with each drifting run at the level on which its steps end."""
-    a, b = (
-        [replace(run, log_throughput=run.log_throughput + steadiness.shift_to_the_end(result)) for run, result in both]
-        for both in (zip(*side, strict=True) for side in zip(runs_of(pair), pair.counted, strict=True))
-    )
+def estimate(pair: Pair, *, at_the_end: bool = False) -> inference.Estimate:
+    """Return the ratio of a comparable pair, of which every run has steady steps; `at_the_end` takes each drifting run
+    at the level on which its steps end."""
+    a, b = runs_of(pair, at_the_end=at_the_end)
     return inference.estimate(a, b, selection_of(pair))
 
 
@@ -54,10 +47,13 @@ def planned(pair: Pair) -> Item:
     """Return the certificate item on the number of runs: all that were asked for are there, and no others."""
     plans = [_plan(side) for side in (pair.a, pair.b)]
     a, b = (NOT_KNOWN if NOT_KNOWN in plan.runs else f"{plan.present} of {plan.wanted}" for plan in plans)
-    is_missing = any(plan.present < plan.wanted or NOT_KNOWN in plan.runs for plan in plans)
     again = max(plan.attempts for plan in plans)
     states = (
-        (is_missing, UNKNOWN, "runs are missing, or their number was not fixed beforehand"),
+        (
+            any(plan.present < plan.wanted or NOT_KNOWN in plan.runs for plan in plans),
+            UNKNOWN,
+            "runs are missing, or their number was not fixed beforehand",
+        ),
         (again, UNKNOWN, f"most runs of a side were started again, up to {again} times"),
         (any(plan.is_added for plan in plans), ALLOWED, "runs were added to others, and count at a smaller level"),
         (a != b, ALLOWED, ""),
@@ -80,22 +76,21 @@ class _Plan(NamedTuple):
 def _plan(side: Sequence[Entry]) -> _Plan:
     results = [entry.result for entry in side]
     runs = frozenset(str((one.get("repeats") or {}).get("runs") or NOT_KNOWN) for one in results)
-    different = {(job_of(one), one["run"]) for one in results}
+    present = len({(job_of(one), one["run"]) for one in results})
     places = {job_of(one) for one in results if machines(one)}
     fixed = [int(number) for number in runs if number.isdecimal()]
     wanted = max(fixed) * max(1, len(places)) if fixed else max(one["run"] for one in results)
     attempts = [one["attempt"] for one in results]
     is_again = sum(number > 1 for number in attempts) > len(attempts) / 2
     is_added = len(runs) > 1 or bool(fixed and len(results) > wanted)
-    return _Plan(runs, len(different), wanted, is_added, max(attempts) if is_again else 0)
+    return _Plan(runs, present, wanted, is_added, max(attempts) if is_again else 0)
 
 
 def without_steady_steps(pair: Pair) -> tuple[str, ...]:
     """Return a reason for each run of a pair that has no steady step, and so no throughput."""
-    sides = zip((pair.a_name, pair.b_name), pair.counted, strict=True)
     return tuple(
         f"{name}, run {result['run']}: got {len(result['step_times'])} steps, none of them steady; train more steps"
-        for name, side in sides
+        for name, side in pair.sides
         for result in side
         if not step_times(result)
     )
@@ -105,21 +100,20 @@ def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
     """Return a pair with the verdict that its estimate and its adjusted p-value allow."""
     found, pair = judged.estimate, judged.pair
     assert found is not None
-    verdict = inference.decide(found, p_value, judged.band)
+    word, reason = inference.decide(found, p_value, judged.band)
     factor = p_value / found.p_value if p_value and found.p_value and p_value < 1 else float(comparisons)
-    names, word, clause = (pair.a_name, pair.b_name), verdict.word, None
-    reasons = [f"no interval: {names[place]}: {why}" for place, why in found.sides_without_spread]
-    reasons = reasons or ([verdict.reason] if verdict.reason else [])
+    names, clause = (pair.a_name, pair.b_name), None
+    reasons = [f"no interval: {names[place]}: {why}" for place, why in found.sides_without_spread] or [reason]
     if why := _why_not_steady(judged, word, factor):
         word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {steadiness.WOULD_DECIDE}"
     elif word == inference.UNDECIDED:
-        seconds = wall_seconds(pair.counted[0]), wall_seconds(pair.counted[1])
+        a, b = map(wall_seconds, pair.counted)
         added = replace(found, selection=max(found.selection, math.prod(pair.layouts) * inference.ADDED_SELECTION))
-        clause = would_decide(added, names, Forecast(judged.band, inference.LEVEL / factor, seconds))
+        clause = would_decide(added, names, judged.band, inference.LEVEL / factor, (a, b))
     return replace(
         judged,
         word=word,
-        reasons=tuple(reasons),
+        reasons=tuple(filter(None, reasons)),
         is_decided=word != inference.UNDECIDED,
         adjusted_p_value=p_value,
         would_decide=clause,
@@ -128,31 +122,31 @@ def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
 
 def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
     """Return why a verdict cannot stand on the runs' steady states; empty if it can."""
-    pair = judged.pair
-    found = steadiness.unsteady((pair.a_name, pair.b_name), pair.counted)
-    if found.without:
-        return f"no steady state in {steadiness.listed(found.without)}"
-    if not found.drifting or word == inference.UNDECIDED:
+    without, drifting = steadiness.unsteady(judged.pair.sides)
+    if without:
+        return f"no steady state in {steadiness.listed(without)}"
+    if not drifting or word == inference.UNDECIDED:
         return ""
-    ended = estimate_at_the_end(pair)
+    ended = estimate(judged.pair, at_the_end=True)
     p_value = None if ended.p_value is None else min(1.0, factor * ended.p_value)
-    if inference.decide(ended, p_value, judged.band).word == word:
+    if inference.decide(ended, p_value, judged.band)[0] == word:
         return ""
     return (
-        f"not {word} for certain, because the step times drift in {steadiness.listed(found.drifting)}: with each at "
+        f"not {word} for certain, because the step times drift in {steadiness.listed(drifting)}: with each at "
         f"the level on which it ends, the ratio would be {with_interval(ended.ratio, ended.low, ended.high)}"
     )
 
 
-def runs_of(pair: Pair) -> tuple[list[inference.Run], list[inference.Run]]:
-    """Return the runs of both sides of a pair."""
-    a, b = ([run_of(result, is_of_job=pair.is_of_jobs) for result in side] for side in pair.counted)
+def runs_of(pair: Pair, *, at_the_end: bool = False) -> tuple[list[inference.Run], list[inference.Run]]:
+    """Return the runs of both sides of a pair, which have steady steps."""
+    a, b = ([run_of(result, pair.is_of_jobs, at_the_end) for result in side] for side in pair.counted)
     return a, b
 
 
-def run_of(result: Result, *, is_of_job: bool = False) -> inference.Run:
-    """Return a run with the throughput of its GPUs, or of the whole job; raise ValueError without a steady step."""
+def run_of(result: Result, is_of_job: bool = False, at_the_end: bool = False) -> inference.Run:
+    """Return a run that has steady steps, with the throughput of its GPUs or of the whole job, over its steady steps or
+    at the level on which they end."""
     rate = tokens_per_second(result) if is_of_job else tokens_per_second_per_gpu(result)
-    if rate is None:
-        raise ValueError(f"run {result['run']} of {machine_of(result)} has no steady step")
-    return inference.Run(machine_of(result), math.log(rate))
+    assert rate is not None
+    shift = steadiness.shift_to_the_end(result) if at_the_end else 0.0
+    return inference.Run(machine_of(result), math.log(rate) + shift)

@@ -63,7 +63,7 @@ class Gap:
 
 def gaps(judged: Sequence[Judged], profiles: Sequence[Profile], probes: Probes) -> tuple[Gap | None, ...]:
     """Return the gap of each pair; None for a pair that is not comparable or that lacks a profile of a side."""
-    read: dict[Path, Breakdown | str] = {}
+    read: dict[Path, tuple[Breakdown | None, list[str]]] = {}
     return tuple(_gap(one, profiles, probes, read) for one in judged)
 
 
@@ -101,10 +101,18 @@ def as_json(gap: Gap) -> dict[str, Any]:
     }
 
 
-def _gap(judged: Judged, profiles: Sequence[Profile], probes: Probes, read: dict[Path, Breakdown | str]) -> Gap | None:
+def _gap(
+    judged: Judged,
+    profiles: Sequence[Profile],
+    probes: Probes,
+    read: dict[Path, tuple[Breakdown | None, list[str]]],
+) -> Gap | None:
     if judged.word == NOT_COMPARABLE:
         return None
-    chosen = [_nearest(results, profiles) for results in judged.pair.counted]
+    chosen = [
+        measured_rate.nearest(results[0], [one for one in profiles if any(_fits(one, result) for result in results)])
+        for results in judged.pair.counted
+    ]
     if not all(chosen):
         return None
     from evaluate.timing import ceiling
@@ -114,9 +122,8 @@ def _gap(judged: Judged, profiles: Sequence[Profile], probes: Probes, read: dict
     for name, profile in zip((judged.pair.a_name, judged.pair.b_name), filter(None, chosen), strict=True):
         if profile.path not in read:
             read[profile.path] = _breakdown(profile)
-        found = read[profile.path]
-        sides.append(None if isinstance(found, str) else found)
-        lines = [found] if isinstance(found, str) else _remarks(profile, found)
+        found, lines = read[profile.path]
+        sides.append(found)
         remarks += [f"{name}: {line}" for line in lines]
     limits = [
         ceiling.limits(found, probes.nearest(results[0]), str(format_of(results[0])), measured_rate.sharing(results[0]))
@@ -125,46 +132,35 @@ def _gap(judged: Judged, profiles: Sequence[Profile], probes: Probes, read: dict
     return Gap(sides[0], sides[1], tuple(remarks), (limits[0], limits[1]))
 
 
-def _nearest(results: Sequence[Result], profiles: Sequence[Profile]) -> Profile | None:
-    """Return the profile of the job and machine of a result that is nearest in time to the first result."""
-    began = measured_rate.started(results[0])
-    fitting = [profile for profile in profiles if any(_fits(profile, result) for result in results)]
-    return min(fitting, key=lambda one: abs(one.started - began) if began else timedelta(), default=None)
-
-
 def _fits(profile: Profile, result: Result) -> bool:
-    began = measured_rate.started(result)
-    machine = (result["provenance"]["host"], result["gpu_info"]["device_name"])
+    began = measured_rate.moment_of(result)
     return (
         all(getattr(profile, key) == result[key] for key in JOB)
-        and (profile.host, profile.device_name) == machine
+        and profile.host == result["provenance"]["host"]
+        and profile.device_name == result["gpu_info"]["device_name"]
         and all(profile.settings.get(key) == result["training_config"].get(key) for key in SETTINGS)
         and began is not None
         and abs(profile.started - began) <= LONGEST_APART
     )
 
 
-def _breakdown(profile: Profile) -> Breakdown | str:
-    """Return the breakdown of the trace of the first rank, or the reason why it cannot be used."""
+def _breakdown(profile: Profile) -> tuple[Breakdown | None, list[str]]:
+    """Return the breakdown of the trace of the first rank with remarks; None, with the reason, if it cannot be used."""
     from evaluate.timing.breakdown import of_file
     from evaluate.timing.stream import TraceError
 
     place = f"{FOLDER}/{profile.path.parent.name}"
     rank = min(profile.traces, default=None)
     if rank is None:
-        return f"{place} has no trace: {'; '.join(profile.reasons.values()) or 'reason unknown'}"
+        return None, [f"{place} has no trace: {'; '.join(profile.reasons.values()) or 'reason unknown'}"]
     path, where = profile.trace_path(rank), f"{place}/{profile.traces[rank].file}"
     try:
         if sha256_file(path) != profile.traces[rank].sha256:
-            return f"{where} is not the trace that {profile.path.name} names: its SHA-256 differs"
-        return of_file(path)
+            return None, [f"{where} is not the trace that {profile.path.name} names: its SHA-256 differs"]
+        found = of_file(path)
     except (DataError, OSError, TraceError) as error:
-        return f"{where} cannot be used: {str(error).replace(str(path), where)}"
-
-
-def _remarks(profile: Profile, found: Breakdown) -> Iterator[str]:
+        return None, [f"{where} cannot be used: {str(error).replace(str(path), where)}"]
     step = f"a profiled step takes {1e3 * statistics.fmean(profile.profiled_step_seconds):.4g} ms"
     unprofiled = profile.unprofiled_step_seconds
     other = "the others of its run are unknown" if unprofiled is None else f"the others {1e3 * unprofiled:.4g} ms"
-    yield f"from {FOLDER}/{profile.path.parent.name}: {step}, {other}; {found.path.name} opens in {PERFETTO}"
-    yield from found.remarks
+    return found, [f"from {place}: {step}, {other}; {found.path.name} opens in {PERFETTO}", *found.remarks]

@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -84,14 +85,6 @@ class Estimate:
     """Each side (0 for a, 1 for b) without a spread of its own, and the reason."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The word, and the reason why the evidence allows no more."""
-
-    word: str
-    reason: str
-
-
 def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Estimate:
     """Return the throughput of `b` over that of `a`, of one run or more on each side.
 
@@ -137,35 +130,34 @@ def level(runs: Sequence[Run]) -> float:
     return _exp(statistics.fmean(map(_mean, _by_machine(runs))))
 
 
-def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> Verdict:
-    """Return the verdict on b against a; `adjusted_p` is `found.p_value` after `adjusted` over all comparisons.
+def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> tuple[str, str]:
+    """Return the word on b against a, and the reason why the evidence allows no more; `adjusted_p` is `found.p_value`
+    after `adjusted` over all comparisons.
 
     Faster and slower: at least LEAST_RUNS runs on each side, beyond the band, and not by chance. Tie: the whole
     interval lies in the band. Undecided: everything else.
     """
     if adjusted_p is None or found.low is None or found.high is None:
-        return Verdict(UNDECIDED, "there is no interval, because a side has no spread of its own")
+        return UNDECIDED, "there is no interval, because a side has no spread of its own"
     is_difference = adjusted_p < LEVEL and is_beyond(found.ratio, band)
     if is_difference and min(found.runs) >= LEAST_RUNS:
         inner = found.low if found.ratio > 1 else 1 / found.high
         reason = "" if inner > 1 + band else f"the interval reaches into the band of {band:.1%}"
-        return Verdict(FASTER if found.ratio > 1 else SLOWER, reason)
+        return FASTER if found.ratio > 1 else SLOWER, reason
     if 1 / (1 + band) <= found.low and found.high <= 1 + band:
-        return Verdict(TIE, f"the whole interval lies in the band of {band:.1%}")
-    return Verdict(UNDECIDED, _why_undecided(found, band, is_difference=is_difference))
-
-
-def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
-    is_excluded = found.low is not None and found.high is not None and not found.low <= 1 <= found.high
-    is_alone_significant = found.p_value is not None and found.p_value < LEVEL
+        return TIE, f"the whole interval lies in the band of {band:.1%}"
     reasons = {
         f"faster and slower need at least {LEAST_RUNS} runs on each side": is_difference,
         f"no difference beyond {band:.1%} was found, and one is not ruled out": not is_beyond(found.ratio, band),
-        "a difference this large may be chance among this many comparisons (Holm's correction)": is_alone_significant,
-        f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}": is_excluded,
+        "a difference this large may be chance among this many comparisons (Holm's correction)": (
+            found.p_value is not None and found.p_value < LEVEL
+        ),
+        f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}": (
+            not found.low <= 1 <= found.high
+        ),
         "a difference this large may be chance with so few runs": True,
     }
-    return next(reason for reason, applies in reasons.items() if applies)
+    return UNDECIDED, next(reason for reason, applies in reasons.items() if applies)
 
 
 def is_beyond(ratio: float, band: float) -> bool:
@@ -177,12 +169,9 @@ def adjusted(estimates: Sequence[Estimate]) -> list[float | None]:
     """Return the p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979), in their order;
     an estimate without one stays None and does not count."""
     known = sorted((found.p_value, place) for place, found in enumerate(estimates) if found.p_value is not None)
-    values: list[float | None] = [None] * len(estimates)
-    largest = 0.0
-    for rank, (p_value, place) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - rank) * p_value))
-        values[place] = largest
-    return values
+    scaled = (min(1.0, (len(known) - rank) * p_value) for rank, (p_value, _) in enumerate(known))
+    by_place = dict(zip((place for _, place in known), accumulate(scaled, max), strict=True))
+    return [by_place.get(place) for place in range(len(estimates))]
 
 
 def remark_on_machines(name: str, runs: Sequence[Run]) -> str:

@@ -36,9 +36,11 @@ class Layout(NamedTuple):
     @property
     def terms(self) -> dict[str, str]:
         """Each size in words: `8 GPUs`, `MBS 1`; `MBS unknown` for one that the result does not record."""
-        names = zip(("MBS", "TP", "PP", "CP", "DP"), self[1:], strict=True)
-        sizes = {name: f"{name} {'unknown' if value is None else value}" for name, value in names}
-        return {"GPUs": f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}", **sizes}
+        sizes = zip(("MBS", "TP", "PP", "CP", "DP"), self[1:], strict=True)
+        return {
+            "GPUs": f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}",
+            **{name: f"{name} {'unknown' if value is None else value}" for name, value in sizes},
+        }
 
     @property
     def text(self) -> str:

@@ -30,15 +30,14 @@ from evaluate.verdict.pairs import BEST, LEFT_OUT, side_key
 from utils.results.schema import Result
 
 FEWEST = 3
-"""Fewest runs of a side among which one can be odd."""
+"""Fewest runs of one seed among which one can have an odd loss."""
 SINGLE_RUN = 5
 """Times the certificate's band of an equal first loss: a single run scatters more than the mean of a side."""
 
 
 def without_odd_runs(entries: Sequence[Entry], by: str) -> list[Entry]:
     """Return the entries; those that differ from their own side are rejected with the reason."""
-    counted = [entry for entry in entries if entry.is_counted]
-    sides = grouped(counted, lambda entry: side_key(entry.result, by))
+    sides = grouped((entry for entry in entries if entry.is_counted), lambda entry: side_key(entry.result, by))
     odd = {id(entry): reasons for side in sides.values() for entry, reasons in _odd(side)}
     return [
         replace(entry, findings=entry.findings.with_rejections(odd[id(entry)])) if id(entry) in odd else entry
@@ -48,11 +47,12 @@ def without_odd_runs(entries: Sequence[Entry], by: str) -> list[Entry]:
 
 def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
     """Yield the odd runs of a side with their reasons; none unless the others are the majority of the side."""
-    if len(side) < FEWEST:
-        return
     results = [entry.result for entry in side]
     reasons: list[list[str]] = [[] for _ in side]
-    for (section, key), name in _properties(results[0]["method"]).items():
+    resolved = MODEL | WORK | ({} if results[0]["method"] == BEST else MEANS)
+    properties = {("resolved_config", key): name for key, name in resolved.items()}
+    properties |= {("fingerprint", key): name for key, name in DATA.items() if key != "initial_weights_sha256"}
+    for (section, key), name in properties.items():  # in which the runs of one side must agree
         places = range(len(results))
         for group in _by_seed(places, results) if key in FOLLOW_THE_SEED else [places]:
             for place, reason in _minority(name, {place: results[place][section].get(key) for place in group}):
@@ -65,21 +65,12 @@ def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
         yield from ((entry, [f"{LEFT_OUT}: {reason}" for reason in found]) for entry, found in odd)
 
 
-def _properties(method: str) -> dict[tuple[str, str], str]:
-    """Return section and key of each property in which the runs of one side must agree, with its name."""
-    resolved = MODEL | WORK | ({} if method == BEST else MEANS)
-    named = {("resolved_config", key): name for key, name in resolved.items()}
-    return named | {("fingerprint", key): name for key, name in DATA.items() if key != "initial_weights_sha256"}
-
-
 def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
     """Yield the places of known values that more than half of the known values contradict."""
     texts = {place: json.dumps(value, sort_keys=True) for place, value in values.items() if value is not None}
     ((usual, count),) = Counter(texts.values()).most_common(1) or [("", 0)]
-    if count < 2 or count <= len(texts) / 2:
-        return
     for place, text in texts.items():
-        if text != usual:
+        if text != usual and count > max(1, len(texts) / 2):
             ran, other = shown(json.loads(text)), shown(json.loads(usual))
             yield place, f"{name} {ran}, but {other} in {count} other runs of its side"
 
@@ -104,8 +95,7 @@ def _odd_losses(places: Sequence[int], results: Sequence[Result]) -> Iterator[tu
     for name, read, band in readers:
         losses = {place: read(results[place]) for place in known}
         middle = statistics.median(losses.values())
-        odd = [place for place, loss in losses.items() if abs(loss - middle) > band * middle]
+        odd = {place: loss for place, loss in losses.items() if abs(loss - middle) > band * middle}
         if len(odd) < len(known) / 2:
-            for place in odd:
-                count = len(known) - len(odd)
-                yield place, f"{name} {losses[place]:.5g}, but {middle:.5g} in {count} other runs of its side"
+            others = f"{middle:.5g} in {len(known) - len(odd)} other runs of its side"
+            yield from ((place, f"{name} {loss:.5g}, but {others}") for place, loss in odd.items())

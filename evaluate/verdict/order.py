@@ -27,21 +27,23 @@ ONE_SIDED = 1.645
 def remarks(pair: Pair) -> Iterator[str]:
     """Yield a remark for each order of the runs that the interval does not cover."""
     names = pair.a_name, pair.b_name
-    for name, results in zip(names, pair.counted, strict=True):
+    for name, results in pair.sides:
         if again := _again(results):
             yield f"{name}: {', '.join(again)}"
     sides = [_in_order(side) for side in pair.counted]
     for name, side in zip(names, sides, strict=True):
         if len(side) >= FEWEST_IN_ORDER and (alike := _correlation([rate for _, rate in side])) is not None:
             yield f"{name}: runs are like the ones before them (correlation {alike:.1f}), so the interval is too narrow"
-    one_machine = len({name for side in pair.counted for one in side for name in machines(one)}) == 1
-    if not one_machine or not all(sides):
+    hosts = {name for side in pair.counted for one in side for name in machines(one)}
+    if len(hosts) != 1 or not all(sides):
         return
     first, second = sorted((0, 1), key=lambda place: sides[place][0][0])
     if sides[first][-1][0] < sides[second][0][0]:
-        line = f"all runs of {names[first]} were before those of {names[second]} on one machine"
         drift = _drift([sides[first], sides[second]])
-        yield f"{line}{f', which drifts: {drift:+.1%} between them' if drift else ''}; run them in turns"
+        yield (
+            f"all runs of {names[first]} were before those of {names[second]} on one machine"
+            f"{f', which drifts: {drift:+.1%} between them' if drift else ''}; run them in turns"
+        )
 
 
 def _again(side: Sequence[Result]) -> list[str]:

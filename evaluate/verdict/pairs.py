@@ -99,9 +99,9 @@ class Pair:
     """True if the ratio is of the tokens/s of whole jobs, not of each GPU, because the sides differ in GPUs."""
 
     @property
-    def names(self) -> tuple[str, str]:
-        """The names of both sides."""
-        return self.a_name, self.b_name
+    def sides(self) -> tuple[tuple[str, list[Result]], tuple[str, list[Result]]]:
+        """The name and the counted results of each side."""
+        return (self.a_name, self.counted[0]), (self.b_name, self.counted[1])
 
     @property
     def counted(self) -> tuple[list[Result], list[Result]]:
@@ -119,10 +119,9 @@ def default_by(entries: Sequence[Entry]) -> str:
     """Return the usual property: the device if a platform has several, else the platform if there are two, otherwise
     the framework."""
     devices = {(entry.result["platform"], kind_of(entry.result).name) for entry in entries if entry.is_counted}
-    platforms = {entry.result["platform"] for entry in entries}
     if len(devices) > len({platform for platform, _ in devices}):
         return DEVICE
-    return "platform" if len(platforms) > 1 else "framework"
+    return "platform" if len({entry.result["platform"] for entry in entries}) > 1 else "framework"
 
 
 def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Pair]:
@@ -148,16 +147,17 @@ def why_none(entries: Sequence[Entry], by: str) -> str:
     """Return why the entries make no pair by a property, in one clause; empty if there is nothing to say."""
     sides = grouped((entry.result for entry in entries), BY[by])
     if len(sides) < 2:
-        what = "number of GPUs" if by == "nodes" else by
+        what = "number of GPUs" if by == NODES else by
         return "".join(f"all results have one {what}: {name}" for name in sides)
     (a, left), (b, right) = sorted(sides.items())[:2]
     for name in ("model", "method", *(SHARED[by] or ("framework",))):
         ours, theirs = ({PROPERTIES[name](result) for result in side} for side in (left, right))
         if ours.isdisjoint(theirs):
-            shown = f"{' or '.join(sorted(ours))} against {' or '.join(sorted(theirs))}"
-            line = f"{a} and {b} differ in {name} too ({shown})"
             is_unnamed = name == "platform" and "unknown" in ours | theirs
-            return line + (": extract the log again with --platform" if is_unnamed else "")
+            return (
+                f"{a} and {b} differ in {name} too ({' or '.join(sorted(ours))} against {' or '.join(sorted(theirs))})"
+                f"{': extract the log again with --platform' if is_unnamed else ''}"
+            )
     return ""
 
 
@@ -204,13 +204,12 @@ def _of_sides(both: Pair, by: str) -> list[Pair]:
     kinds = [(kind, kind) for kind in a if kind in b] or list(product(a, b))
     found = []
     for left, right in kinds:
-        names = _name(a[left], by), _name(b[right], by)
-        refusal = _refusal(left, right)
+        a_name, b_name = _name(a[left], by), _name(b[right], by)
+        named = replace(both, a_name=a_name, b_name=b_name, refusal=_refusal(left, right))
         made: list[Pair] = []
         for x, y in _matched(dict(_grouped(a[left], setting_of)), dict(_grouped(b[right], setting_of))):
             framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
-            pair = replace(both, framework=framework, a_name=names[0], b_name=names[1], refusal=refusal)
-            made += _meeting(pair, x, y, by)
+            made += _meeting(replace(named, framework=framework), x, y, by)
         alone = _alone([*a[left], *b[right]], made, by)
         found += [replace(pair, left_out=(*pair.left_out, *alone)) for pair in made]
     return found
@@ -274,8 +273,11 @@ def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, lis
             _chosen({layout: entries for layout, entries in side.items() if layout.num_gpus == size}, name)
             for side, size, name in ((a, size_a, pair.a_name), (b, size_b, pair.b_name))
         )
-        tried = _measured(slower_x) + 1, _measured(slower_y) + 1
-        found.append(replace(pair, a=x, b=y, refusal=refusal, left_out=(*slower_x, *slower_y), layouts=tried))
+        tried_x, tried_y = (
+            1 + sum(any(entry.is_counted for entry in one.entries) for one in slower) for slower in (slower_x, slower_y)
+        )
+        left_out = (*slower_x, *slower_y)
+        found.append(replace(pair, a=x, b=y, refusal=refusal, left_out=left_out, layouts=(tried_x, tried_y)))
     return found
 
 
@@ -292,21 +294,16 @@ def _chosen(layouts: dict[Layout, list[Entry]], name: str) -> tuple[tuple[Entry,
     return tuple(layouts[best]), others
 
 
-def _measured(others: Sequence[LeftOut]) -> int:
-    return sum(any(entry.is_counted for entry in one.entries) for one in others)
-
-
 def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[LeftOut]:
     """Return a line for the counted runs of each setting and layout that are in none of the pairs."""
     known = {id(entry) for pair in made for entry in (*pair.a, *pair.b)}
     known |= {id(entry) for pair in made for one in pair.left_out for entry in one.entries}
     rest = [entry for entry in entries if entry.is_counted and id(entry) not in known]
-    found = []
-    for _, members in _grouped(rest, lambda result: (BY[by](result), setting_of(result), layout_of(result))):
-        work = in_words(members[0].result)
-        reason = f"left out, because the other side has no run of {work}"
-        found.append(LeftOut(_name(members, by), reason, tuple(members)))
-    return found
+    reason = "left out, because the other side has no run of"
+    return [
+        LeftOut(_name(members, by), f"{reason} {in_words(members[0].result)}", tuple(members))
+        for _, members in _grouped(rest, lambda result: (BY[by](result), setting_of(result), layout_of(result)))
+    ]
 
 
 def _told_apart(found: Sequence[Pair]) -> list[Pair]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from evaluate.checks.entries import Entry
 from evaluate.verdict import deciding, inference
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
@@ -31,13 +30,13 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """Sides of which every two have a verdict, the first place first."""
+    """Sides of which every two have a verdict, the first place first; an entry of `ranking` in compare.json."""
 
     work: str
     """Model, settings and frameworks in words."""
-    sides: tuple[Ranked, ...]
     is_proven: bool
     """False if the same work is not proven of a pair."""
+    sides: tuple[Ranked, ...]
 
     @property
     def title(self) -> str:
@@ -75,11 +74,8 @@ def _sets(judged: Sequence[Judged]) -> Iterator[list[Judged]]:
 
 
 def _sides(judged: Judged) -> tuple[frozenset[int], frozenset[int]]:
-    return _key(judged.pair.a), _key(judged.pair.b)
-
-
-def _key(side: Sequence[Entry]) -> frozenset[int]:
-    return frozenset(id(entry) for entry in side if entry.is_counted)
+    a, b = (frozenset(id(one) for one in side if one.is_counted) for side in (judged.pair.a, judged.pair.b))
+    return a, b
 
 
 def _ranking(found: Sequence[Judged]) -> Ranking:
@@ -96,7 +92,7 @@ def _ranking(found: Sequence[Judged]) -> Ranking:
     ranked = [
         Ranked(slower_than[key] + 1, names[key], levels[key], len(key), _ratio(found, key, order[0])) for key in order
     ]
-    return Ranking(", ".join(known), tuple(ranked), all(one.is_proven for one in found))
+    return Ranking(", ".join(known), all(one.is_proven for one in found), tuple(ranked))
 
 
 def _ratio(found: Sequence[Judged], side: frozenset[int], first: frozenset[int]) -> Ratio | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 SIGNIFICANT = 3
 MOST_DECIMALS = 6
@@ -25,45 +24,29 @@ class Scaling:
     """
 
     gpus: tuple[int, int]
-    job: float
-    interval: Interval
-
-    @property
-    def per_gpu(self) -> float:
-        """tokens/s/GPU of b over that of a."""
-        return self.job * self.gpus[0] / self.gpus[1]
-
-    @property
-    def per_gpu_interval(self) -> Interval:
-        """95 % interval of `per_gpu`."""
-        low, high = (None if end is None else end * self.gpus[0] / self.gpus[1] for end in self.interval)
-        return low, high
-
-    @property
-    def efficiency(self) -> float:
-        """tokens/s/GPU on the larger number of GPUs over that on the smaller one, 1.0 = no loss."""
-        return self.per_gpu if self.gpus[1] >= self.gpus[0] else 1 / self.per_gpu
+    job_ratio: float
+    job_interval: Interval
+    per_gpu_ratio: float
+    per_gpu_interval: Interval
+    efficiency: float
+    """tokens/s/GPU on the larger number of GPUs over that on the smaller one, 1.0 = no loss."""
 
     @property
     def sentence(self) -> str:
         """The three figures in words."""
         (a, b), (few, many) = self.gpus, sorted(self.gpus)
         return (
-            f"the job is {with_interval(self.job, *self.interval)} as fast on {b} GPUs as on {a}; "
-            f"per GPU {with_interval(self.per_gpu, *self.per_gpu_interval)}; "
+            f"the job is {with_interval(self.job_ratio, *self.job_interval)} as fast on {b} GPUs as on {a}; "
+            f"per GPU {with_interval(self.per_gpu_ratio, *self.per_gpu_interval)}; "
             f"scaling efficiency {self.efficiency:.1%} from {few} to {many} GPUs"
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the entry `scaling` of a verdict in compare.json."""
-        return {
-            "gpus": list(self.gpus),
-            "job_ratio": self.job,
-            "job_interval": list(self.interval),
-            "per_gpu_ratio": self.per_gpu,
-            "per_gpu_interval": list(self.per_gpu_interval),
-            "efficiency": self.efficiency,
-        }
+
+def scaling(a: int, b: int, ratio: float, interval: Interval) -> Scaling:
+    """Return the scaling from `a` to `b` GPUs, from the ratio of the throughput of the jobs."""
+    per_gpu = ratio * a / b
+    low, high = (None if end is None else end * a / b for end in interval)
+    return Scaling((a, b), ratio, interval, per_gpu, (low, high), per_gpu if b >= a else 1 / per_gpu)
 
 
 def times(ratio: float) -> str:
@@ -85,8 +68,7 @@ def written(*values: float) -> tuple[str, ...]:
     The first value has at least three significant digits. A narrow interval adds up to two decimals, until half of its
     width is at least one unit of the last place.
     """
-    decimals = _decimals(values)
-    return tuple(_rounded(value, decimals) for value in values)
+    return tuple(_rounded(value, _decimals(values)) for value in values)
 
 
 def _decimals(values: tuple[float, ...]) -> int:

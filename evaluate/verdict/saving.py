@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from evaluate.checks.entries import Entry
 from evaluate.metrics.figures import Figure, Metrics, combined, unknown
 from evaluate.metrics.metrics import device_of
 from evaluate.metrics.prices import SENSITIVITY
 from evaluate.verdict.pairs import Pair
-from utils.hardware.devices import Device
 
 BUDGET_TOKENS = 1e12
 COST, COST_TOKENS = "cost_of_1T_tokens", 1e12
@@ -33,24 +31,20 @@ class Saving:
     """Range of `percent` if one price is SENSITIVITY higher and the other as much lower; None if a cost is unknown, or
     if both sides have the same device, whose price cannot differ from itself."""
 
-    def sentence(self, a: str, b: str) -> str:
-        """Return the saving in words; empty if a cost is unknown."""
+    def lines(self, a: str, b: str) -> Iterator[str]:
+        """Yield the saving in words; nothing if a cost is unknown."""
         if self.saved.value is None or self.percent.value is None:
-            return ""
+            return
         verb = "saves" if self.saved.value >= 0 else "costs more:"
         said = (
             f"{_spoken(self.tokens)} tokens cost {self.cost_b.value:,.0f} {self.saved.unit} on {b} and "
             f"{self.cost_a.value:,.0f} on {a}: {b} {verb} {abs(self.saved.value):,.0f} {self.saved.unit}, "
             f"{abs(self.percent.value):.2g} %"
         )
-        if self.percent_range is None:
-            return said
-        low, high = self.percent_range
-        return f"{said}; {low:+.0f} to {high:+.0f} % if the prices are {SENSITIVITY:.0%} off in opposite directions"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the entry `saving` of a verdict in compare.json."""
-        return asdict(self)
+        if self.percent_range is not None:
+            low, high = (f"{end:+.0f}" for end in self.percent_range)
+            said += f"; {low} to {high} % if the prices are {SENSITIVITY:.0%} off in opposite directions"
+        yield said
 
 
 def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
@@ -60,15 +54,14 @@ def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
     if a is None or b is None:
         how = cost_a.how if a is None else cost_b.how
         return Saving(tokens, cost_a, cost_b, unknown(cost_a.unit, how), unknown("%", how), None)
-    saved = Figure(a - b, cost_a.unit, "cost of a - cost of b")
-    percent = Figure(100 * (1 - b / a), "%", "(cost of a - cost of b) / cost of a")
+    devices = [{device_of(result) for result in side} for side in pair.counted]
     apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
-    ends = None if _devices(pair.a) == _devices(pair.b) else (100 * (1 - b / a * apart), 100 * (1 - b / a / apart))
-    return Saving(tokens, cost_a, cost_b, saved, percent, ends)
-
-
-def _devices(side: Sequence[Entry]) -> set[Device | None]:
-    return {device_of(entry.result) for entry in side if entry.is_counted}
+    return Saving(
+        *(tokens, cost_a, cost_b),
+        saved=Figure(a - b, cost_a.unit, "cost of a - cost of b"),
+        percent=Figure(100 * (1 - b / a), "%", "(cost of a - cost of b) / cost of a"),
+        percent_range=(None if devices[0] == devices[1] else (100 * (1 - b / a * apart), 100 * (1 - b / a / apart))),
+    )
 
 
 def _spoken(tokens: float) -> str:

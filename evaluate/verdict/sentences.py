@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from evaluate.checks.entries import Entry
-from evaluate.fairness.certificate import other_unknown, unproven_work
+from evaluate.fairness.certificate import unproven_work
 from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.metrics.published import Tuning
 from evaluate.verdict import inference
@@ -22,11 +22,9 @@ from utils.models import MODELS
 from utils.results.schema import Result
 
 NOT_COMPARABLE = "not_comparable"
-ALL_SHARED = "same model, data, settings and loss"
 MOST_NAMED = 8
 """Largest number of unproven items that a sentence names; the certificate has all."""
 SETTINGS = {"equal": "equal settings", "best": "each side's best settings"}
-UNKNOWN_METHOD = "unknown settings"
 LOCAL = "megatron_core_local"
 """`layer_implementation` of `mega` with LAYERS=local (train/mega/resolved.py), which nobody would run for speed. One
 public measurement had 17,217 tokens/s on local layers, 21,795 with TransformerEngine and 23,622 with Apex too (one
@@ -105,7 +103,7 @@ class Judged:
     @property
     def work(self) -> str:
         """Model and settings in words."""
-        return f"{model_name(self.pair.a[0].result)}, {SETTINGS.get(self.pair.method, UNKNOWN_METHOD)}"
+        return f"{model_name(self.pair.a[0].result)}, {SETTINGS.get(self.pair.method, 'unknown settings')}"
 
     @property
     def basis(self) -> str:
@@ -113,39 +111,26 @@ class Judged:
         found = self.estimate
         if self.word == NOT_COMPARABLE or found is None:
             return ""
-        proof = "" if self.unproven else f"; {ALL_SHARED}"
-        scaling = f"; {self.scaling.sentence}" if self.scaling else ""
-        return f"{self.counts}, {self.pair.steady_steps}{scaling}{proof}{self._tuning_clause()}"
-
-    @property
-    def counts(self) -> str:
-        """Numbers of runs and machines behind the ratio; empty without one."""
-        found = self.estimate
-        return f"{_count(found.runs, 'run')}, {_count(found.machines, 'machine')}" if found else ""
+        parts = (
+            f"{_count(found.runs, 'run')}, {_count(found.machines, 'machine')}, {self.pair.steady_steps}",
+            self.scaling.sentence if self.scaling else "",
+            "" if self.unproven else "same model, data, settings and loss",
+            *(_tuned(name, one) for (name, _), one in zip(self.pair.sides, self.tunings, strict=False)),
+            _local_layers(self.pair),
+        )
+        return "; ".join(filter(None, parts))
 
     @property
     def sentence(self) -> str:
         """The verdict with its basis as one sentence."""
         return "; ".join(filter(None, (self.headline, self.basis)))
 
-    def _tuning_clause(self) -> str:
-        clause = ""
-        for name, found in zip((self.pair.a_name, self.pair.b_name), self.tunings, strict=False):
-            share = found.share.value
-            if share is None:
-                clause += f"; no published figure to tell whether {name} is tuned"
-            else:
-                word = "untuned, " if found.is_untuned else ""
-                clause += f"; {name}: {word}{share:.0f} % of the best published figure"
-        return clause + _local_layers_clause(self.pair)
-
     @property
     def tuning_lines(self) -> list[str]:
         """Each side's share of the best published figure with its source, or the reason why it is unknown."""
-        names = (self.pair.a_name, self.pair.b_name)
         return [
             f"{name}: {'tuning unknown' if one.share.value is None else f'{one.share.value:.1f} %'}, {one.share.how}"
-            for name, one in zip(names, self.tunings, strict=False)
+            for (name, _), one in zip(self.pair.sides, self.tunings, strict=False)
         ]
 
     @property
@@ -156,23 +141,25 @@ class Judged:
             return []
         if self.word == inference.TIE and self.saving.percent_range is None:
             return []
-        sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name)
-        return [sentence] if sentence else []
+        return list(self.saving.lines(self.pair.a_name, self.pair.b_name))
 
 
-def weaknesses(judged: Judged) -> list[str]:
-    """Return one line for each observation that weakens a verdict; the headline has what is not proven of the work."""
-    lines: list[str] = []
-    pair = judged.pair
+def weaknesses(judged: Judged) -> Iterator[str]:
+    """Yield one line for each observation that weakens a verdict; the headline has what is not proven of the work."""
+    pair, proven = judged.pair, judged.unproven
     for name, side in ((pair.b_name, pair.b), (pair.a_name, pair.a)):
-        lines += _not_counted(name, side)
+        yield from _not_counted(name, side)
     if judged.word == NOT_COMPARABLE or judged.estimate is None:
-        return lines
+        return
     items = judged.certificate or ()
-    lines += _conditions(items, pair.a_name, pair.b_name)
-    if unknown := other_unknown(items, judged.unproven):
-        lines.append(f"unknown, and may differ: {listed(unknown, MOST_NAMED)}")
-    return lines
+    for item in items:
+        shown = f"{item.a}, on both sides" if item.a == item.b else f"{pair.b_name}: {item.b}; {pair.a_name}: {item.a}"
+        if item.name in EVENTS and item.state != UNKNOWN and not {item.a, item.b} <= set(CALM):
+            yield f"{item.name}: {shown}"
+        elif item.name in HELD_BACK and item.state == ALLOWED and item.note:
+            yield f"{item.note}: {shown}"
+    if unknown := [item.name for item in items if item.state == UNKNOWN and item.name not in proven]:
+        yield f"unknown, and may differ: {listed(unknown, MOST_NAMED)}"
 
 
 def _not_counted(name: str, side: Sequence[Entry]) -> Iterator[str]:
@@ -181,22 +168,8 @@ def _not_counted(name: str, side: Sequence[Entry]) -> Iterator[str]:
         return  # a side without any valid result is a reason of the verdict
     reasons = list(dict.fromkeys(entry.why_not_counted or str(entry.result["status"]) for entry in failed))
     more = f"; and {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
-    verb = "does" if len(failed) == 1 else "do"
-    yield f"{name}: {len(failed)} of {len(side)} runs {verb} not count: {'; '.join(reasons[:MOST_REASONS])}{more}"
-
-
-def _conditions(items: Sequence[Item], a_name: str, b_name: str) -> Iterator[str]:
-    for item in items:
-        if item.state == UNKNOWN:
-            continue
-        if item.name in EVENTS and not {item.a, item.b} <= set(CALM):
-            yield f"{item.name}: {_of_sides(item, a_name, b_name)}"
-        elif item.name in HELD_BACK and item.state == ALLOWED and item.note:
-            yield f"{item.note}: {_of_sides(item, a_name, b_name)}"
-
-
-def _of_sides(item: Item, a_name: str, b_name: str) -> str:
-    return f"{item.a}, on both sides" if item.a == item.b else f"{b_name}: {item.b}; {a_name}: {item.a}"
+    counted = f"{len(failed)} of {len(side)} runs {'does' if len(failed) == 1 else 'do'} not count"
+    yield f"{name}: {counted}: {'; '.join(reasons[:MOST_REASONS])}{more}"
 
 
 def model_name(result: Result) -> str:
@@ -213,12 +186,17 @@ def _count(numbers: tuple[int, int], word: str) -> str:
     return f"{a} and {b} {word}s"
 
 
-def _local_layers_clause(pair: Pair) -> str:
+def _tuned(name: str, found: Tuning) -> str:
+    if found.share.value is None:
+        return f"no published figure to tell whether {name} is tuned"
+    return f"{name}: {'untuned, ' * bool(found.is_untuned)}{found.share.value:.0f} % of the best published figure"
+
+
+def _local_layers(pair: Pair) -> str:
     """Return the clause of a sentence that names the sides with a run of `mega` on local layers; empty without one."""
-    sides = zip((pair.a_name, pair.b_name), pair.counted, strict=True)
     names = [
         name
-        for name, side in sides
+        for name, side in pair.sides
         if any(one["framework"] == "mega" and one["resolved_config"]["layer_implementation"] == LOCAL for one in side)
     ]
-    return f"; untuned: {' and '.join(names)}, mega on megatron-core's local layers" if names else ""
+    return f"untuned: {' and '.join(names)}, mega on megatron-core's local layers" if names else ""

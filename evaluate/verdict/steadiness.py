@@ -8,8 +8,7 @@ same with each drifting run at the level on which its steps end.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from evaluate.metrics import steady
 from utils.results.schema import Result
@@ -17,20 +16,12 @@ from utils.results.schema import Result
 WOULD_DECIDE = "with more steps, or without other work on the machine"
 
 
-@dataclass(frozen=True)
-class Unsteady:
-    """The runs of a pair without a steady state, by their names."""
-
-    without: tuple[str, ...]
-    """Runs without any steady level."""
-    drifting: tuple[str, ...]
-    """Runs whose steady steps keep becoming slower or faster."""
-
-
-def unsteady(names: Sequence[str], sides: Sequence[Sequence[Result]]) -> Unsteady:
-    """Return the runs of both sides that have no steady state, and those that drift."""
-    without, drifting = [], []
-    for name, side in zip(names, sides, strict=True):
+def unsteady(sides: Iterable[tuple[str, Sequence[Result]]]) -> tuple[list[str], list[str]]:
+    """Return the names of the runs without any steady level, and of those whose steady steps keep becoming slower or
+    faster, from the name and the runs of each side."""
+    without: list[str] = []
+    drifting: list[str] = []
+    for name, side in sides:
         for result in side:
             part, run = steady.of_result(result), f"run {result['run']} of {name}"
             if part is None or part.label == steady.NO_STEADY_STATE:
@@ -39,7 +30,7 @@ def unsteady(names: Sequence[str], sides: Sequence[Sequence[Result]]) -> Unstead
                 without.append(run + short * (count < steady.LEAST_STEPS))
             elif part.is_drifting:
                 drifting.append(run)
-    return Unsteady(tuple(without), tuple(drifting))
+    return without, drifting
 
 
 def shift_to_the_end(result: Result) -> float:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from operator import itemgetter
 from typing import Any
 
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.fairness.certificate import by_effect, certificate
-from evaluate.fairness.items import ALLOWED, BLOCKING, Item
+from evaluate.fairness.items import ALLOWED, BLOCKING
 from evaluate.metrics import steady
 from evaluate.metrics.partition import kind_of
-from evaluate.metrics.published import Tuning, tuning
+from evaluate.metrics.published import tuning
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import deciding, inference, order
 from evaluate.verdict.deciding import run_of
 from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.pairs import BEST, MAY_DIFFER, Pair
-from evaluate.verdict.ratios import Scaling
+from evaluate.verdict.ratios import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, weaknesses
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
@@ -50,7 +50,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
         "machines": list(found.machines) if found else [len(set(map(machine_of, side))) for side in pair.counted],
         "reasons": list(judged.reasons),
         "would_decide": judged.would_decide,
-        "scaling": judged.scaling.as_json() if judged.scaling else None,
+        "scaling": asdict(judged.scaling) if judged.scaling else None,
         "steady_steps": pair.steady_steps,
         "sides": [_side(side) for side in (pair.a, pair.b)],
         "left_out": [
@@ -58,12 +58,22 @@ def as_json(judged: Judged) -> dict[str, Any]:
             for one in pair.left_out
         ],
         "unproven": judged.unproven,
-        "weaknesses": weaknesses(judged),
+        "weaknesses": list(weaknesses(judged)),
         "remarks": list(judged.remarks),
         "headline": judged.headline,
         "sentence": judged.sentence,
-        "saving": judged.saving.as_json() if judged.saving else None,
-        "published": [_tuning_json(one) for one in judged.tunings] or None,
+        "saving": asdict(judged.saving) if judged.saving else None,
+        "published": [
+            {
+                "share_percent": one.share.value,
+                "is_untuned": one.is_untuned,
+                "how": one.share.how,
+                "tokens_per_second_per_gpu": one.tokens_per_second_per_gpu,
+                "published": vars(one.published) if one.published else None,
+            }
+            for one in judged.tunings
+        ]
+        or None,
         "inputs": [[_input(entry) for entry in side if entry.is_counted] for side in (pair.a, pair.b)],
         "certificate": [vars(item) for item in judged.certificate or ()],
         "files": [[str(entry.path) for entry in side] for side in (pair.a, pair.b)],
@@ -73,57 +83,46 @@ def as_json(judged: Judged) -> dict[str, Any]:
 def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[Judged]:
     """Return the verdicts on all pairs; their p-values are corrected together for the number of pairs (Holm)."""
     judged = [_estimated(pair, by, band) for pair in pairs]
-    places = [place for place, one in enumerate(judged) if one.estimate]
     estimates = [one.estimate for one in judged if one.estimate]
-    for place, p_value in zip(places, inference.adjusted(estimates), strict=True):
-        judged[place] = deciding.decided(judged[place], p_value, len(estimates))
-    return judged
+    adjusted = iter(inference.adjusted(estimates))
+    return [deciding.decided(one, next(adjusted), len(estimates)) if one.estimate else one for one in judged]
 
 
 def _estimated(pair: Pair, by: str, band: float) -> Judged:
     """Return a pair with its estimate and no verdict yet, or as not comparable with the reasons."""
-    if missing := _missing(pair):
-        return Judged(pair, NOT_COMPARABLE, missing, None, None, _left_out(pair))
-    found = tuple(by_effect(_relaxed((*certificate(*pair.counted), deciding.planned(pair)), by)))
-    tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
-    refused = Judged(pair, NOT_COMPARABLE, (), found, None, _left_out(pair), tunings=tunings)
-    blocking = tuple(item.sentence for item in found if item.state == BLOCKING)
-    if reasons := (pair.refusal, *blocking) if pair.refusal else blocking:
-        return replace(refused, reasons=reasons)
-    if without := deciding.without_steady_steps(pair):
-        return replace(refused, reasons=without)
-    estimate = deciding.estimate(pair)
-    judged = Judged(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
-    if pair.is_of_jobs:
-        a, b = (int(side[0].result["training_config"]["num_gpus"]) for side in (pair.a, pair.b))
-        return replace(judged, scaling=Scaling((a, b), estimate.ratio, (estimate.low, estimate.high)))
-    return judged
-
-
-def _missing(pair: Pair) -> tuple[str, ...]:
-    sides = zip((pair.a_name, pair.b_name), (pair.a, pair.b), pair.counted, strict=True)
-    return tuple(
+    missing = tuple(
         f"{name} has no valid result: {side[0].why_not_counted or side[0].result['status']}"
-        for name, side, counted in sides
+        for (name, counted), side in zip(pair.sides, (pair.a, pair.b), strict=True)
         if not counted
     )
-
-
-def _relaxed(found: Sequence[Item], by: str) -> tuple[Item, ...]:
-    """Allow the items in which the two sides differ by choice."""
-    expected = MAY_DIFFER.get(by, frozenset())
-    return tuple(
-        replace(item, state=ALLOWED) if item.state == BLOCKING and item.name in expected else item for item in found
+    if missing:
+        return Judged(pair, NOT_COMPARABLE, missing, None, None, _left_out(pair))
+    allowed = MAY_DIFFER.get(by, frozenset())  # the two sides differ in these by choice
+    items = [
+        replace(item, state=ALLOWED) if item.state == BLOCKING and item.name in allowed else item
+        for item in (*certificate(*pair.counted), deciding.planned(pair))
+    ]
+    found = tuple(by_effect(items))
+    tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
+    blocking = (item.sentence for item in found if item.state == BLOCKING)
+    if reasons := tuple(filter(None, (pair.refusal, *blocking))) or deciding.without_steady_steps(pair):
+        return Judged(pair, NOT_COMPARABLE, reasons, found, None, _left_out(pair), tunings=tunings)
+    estimate = deciding.estimate(pair)
+    a, b = (int(side[0].result["training_config"]["num_gpus"]) for side in (pair.a, pair.b))
+    return Judged(
+        *(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair)),
+        band=band,
+        tunings=tunings,
+        scaling=scaling(a, b, estimate.ratio, (estimate.low, estimate.high)) if pair.is_of_jobs else None,
     )
 
 
 def _input(entry: Entry) -> dict[str, Any]:
     """Return the input of a run to the ratio; its rate is None if it has no steady step."""
-    count = len(step_times(entry.result))
     return {
         "file": str(entry.path),
         "machine": machine_of(entry.result),
-        "steady_steps": count,
+        "steady_steps": len(step_times(entry.result)),
         "steps": steady.steps_text([entry.result]),
         "tokens_per_second_per_gpu": tokens_per_second_per_gpu(entry.result),
         "tokens_per_second": tokens_per_second(entry.result),
@@ -137,16 +136,6 @@ def _side(side: Sequence[Entry]) -> dict[str, Any]:
     return {"device": kind.name, "partition": kind.text or "whole device", **layout_of(result)._asdict()}
 
 
-def _tuning_json(found: Tuning) -> dict[str, Any]:
-    return {
-        "share_percent": found.share.value,
-        "is_untuned": found.is_untuned,
-        "how": found.share.how,
-        "tokens_per_second_per_gpu": found.tokens_per_second_per_gpu,
-        "published": vars(found.published) if found.published else None,
-    }
-
-
 def _left_out(pair: Pair) -> tuple[str, ...]:
     """Return a line for the runs of other layouts and settings, which are in no ratio of this pair."""
     return tuple(dict.fromkeys(one.text for one in pair.left_out))
@@ -155,7 +144,7 @@ def _left_out(pair: Pair) -> tuple[str, ...]:
 def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair), *order.remarks(pair)]
     is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
-    for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
+    for name, side in pair.sides:
         noted = [(remark, result["run"]) for result in side for remark in _remarks_on_steps(result)]
         for remark, of_runs in grouped(noted, itemgetter(0)).items():
             numbers = ", ".join(str(run) for _, run in sorted(of_runs))
@@ -167,13 +156,12 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
 
 def _remarks_on_steps(result: Result) -> list[str]:
     part = steady.of_result(result)
-    if part is None:
-        return []
+    assert part is not None
     count, far, drift = len(result["step_times"]), len(part.outliers), part.drift or 0.0
     much = f"by {drift:+.1%}" if drift < 1 else "to more than twice as much"
-    cut = f"the first {part.first} of {count} steps are cut, because their level is another"
     remarks = {
-        cut: part.first > warmup_steps(count),
+        f"the first {part.first} of {count} steps are cut, because their level is another": part.first
+        > warmup_steps(count),
         part.label: part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE),
         f"step times drift {much} over the steady part": part.is_drifting,
         f"{far} steady step{'' if far == 1 else 's'} far from the others, counted too": far > 0,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from evaluate.verdict.inference import Run, decide, estimate
-from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
+from evaluate.verdict.more_runs import wall_seconds, would_decide
 from example import example_result
 
 NAMES = ("nvd", "amd")
-DEFAULT = Forecast(band=0.03, level=0.03, seconds=(600.0, 300.0))
+BAND, SECONDS = 0.03, (600.0, 300.0)
 
 
 def spread(machine: str, mean: float, deviation: float, count: int) -> list[Run]:
@@ -22,13 +22,13 @@ def spread(machine: str, mean: float, deviation: float, count: int) -> list[Run]
     return [Run(machine, mean + deviation * place / unit) for place in places]
 
 
-def clause(a: list[Run], b: list[Run], forecast: Forecast = DEFAULT) -> str:
-    return would_decide(estimate(a, b), NAMES, forecast)
+def clause(a: list[Run], b: list[Run], level: float = 0.03, **seconds: Any) -> str:
+    return would_decide(estimate(a, b), NAMES, BAND, level, **({"seconds": SECONDS} | seconds))
 
 
 def word(a: list[Run], b: list[Run]) -> str:
     found = estimate(a, b)
-    return decide(found, found.p_value).word
+    return decide(found, found.p_value)[0]
 
 
 HOPELESS = "no number of runs up to {} a side, because runs of one side differ by {}"
@@ -76,7 +76,7 @@ def test_the_number_is_the_smallest_that_decides_by_trying_each(a: tuple[float, 
 def test_a_ratio_inside_the_band_is_forecast_to_fit_into_it() -> None:
     nvd, amd = ([spread(name, mean, 0.0115, n) for n in (3, 4)] for name, mean in (("n", 0.0), ("a", 0.005)))
     assert [word(one, other) for one in nvd for other in amd] == ["undecided"] * 3 + ["tie"]
-    assert clause(nvd[0], amd[0], Forecast(0.03, 0.03)) == "1 more run on each side"
+    assert clause(nvd[0], amd[0], seconds=(None, None)) == "1 more run on each side"
 
 
 def test_several_machines_a_side_need_more_machines_and_no_time_is_named() -> None:
@@ -90,7 +90,7 @@ def test_several_machines_a_side_need_more_machines_and_no_time_is_named() -> No
 
 def test_the_correction_for_many_pairs_needs_more_runs() -> None:
     a, b = spread("n", 0.0, 0.02, 4), spread("a", 0.05, 0.02, 4)
-    counts = [int(clause(a, b, Forecast(0.03, level)).split()[0]) for level in (0.03, 0.03 / 12)]
+    counts = [int(clause(a, b, level).split()[0]) for level in (0.03, 0.03 / 12)]
     assert counts[0] < counts[1]
 
 
