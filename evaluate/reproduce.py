@@ -17,6 +17,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evaluate.acceptance import command
 from evaluate.acceptance.command import FAILED
@@ -42,6 +43,20 @@ NOT_ASKED = ("profile", "dp", "gradient_accumulation")
 OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", "TOKENIZER", "TEXT_UNIT", "ENCODER",
     "ON_BAD_RECORD", "CLEAN", "GROUP_ROWS", "MIN_CHARS", "MAX_CHARS", "PROXY_LAYERS", "FIT")  # fmt: skip
 """Settings that no result holds, and that are taken from the command on record where it has them."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "step": {"choices": ("plan", "judge"), "help": "print the settings of the jobs, or test their results"},
+    "archive": {"type": Path, "metavar": "ARCHIVE.zip", "help": "archive of shell/run_wrap.sh"},
+    "--platform": {"required": True, "choices": ("amd", "nvd", "cpu"), "help": "platform of this machine"},
+    "--results": {"type": Path, "metavar": "DIR", "help": "judge: folder of the results of this machine"},
+    "--at-least": {
+        "type": float,
+        "default": LEAST_PERCENT,
+        "metavar": "PERCENT",
+        "help": "judge: least share of the archive's tokens/s/GPU that passes (default: %(default)g)",
+    },
+}
+"""Options with the arguments of their `add_argument`."""
 
 
 @refusing(ResultError, BundleError)
@@ -119,14 +134,11 @@ def _judge(options: argparse.Namespace) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
-        prog="python -m evaluate.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        OPTIONS,
+        prog="python -m evaluate.reproduce",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("step", choices=("plan", "judge"), help="print the settings of the jobs, or test their results")
-    parser.add_argument("archive", type=Path, metavar="ARCHIVE.zip", help="archive of shell/run_wrap.sh")
-    parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"), help="platform of this machine")
-    parser.add_argument("--results", type=Path, metavar="DIR", help="judge: folder of the results of this machine")
-    parser.add_argument("--at-least", type=float, default=LEAST_PERCENT, metavar="PERCENT", help="judge: least share "
-        "of the archive's tokens/s/GPU that passes (default: %(default)g)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.step == "judge" and options.results is None:
         parser.error("--results: missing, wanted the folder of the results of this machine")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,6 @@ Mask = NDArray[np.bool_]
 
 LATE_SHARE = 0.02
 """Share of the device's work that runs after the host's step from which on steps are cut on the device."""
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -27,14 +25,6 @@ class Steps:
     numbers: tuple[int, ...]
     """Numbers of `ProfilerStep#`; empty if the trace has none and counts as one step."""
     remarks: tuple[str, ...]
-
-
-def parse_range(text: str) -> tuple[int, int]:
-    """Return first and last number of `FIRST-LAST` or `NUMBER`; raise ValueError for anything else."""
-    found = _RANGE.fullmatch(text.strip())
-    if not found or int(found[2] or found[1]) < int(found[1]):
-        raise ValueError(f"got {text!r}, wanted FIRST-LAST, such as 3-5, or one number")
-    return int(found[1]), int(found[2] or found[1])
 
 
 def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> Steps:
