@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,21 +15,13 @@ LATE_SHARE = 0.02
 """Share of the device's work that runs after the host's step from which on steps are cut on the device."""
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The steps that count."""
+def choose(
+    trace: Trace, wanted: tuple[int, int] | None, launched: Floats
+) -> tuple[Windows, tuple[int, ...], list[str]]:
+    """Return windows, numbers and remarks of the steps from first to last of `wanted`, or of all.
 
-    windows: Windows
-    numbers: tuple[int, ...]
-    """Numbers of `ProfilerStep#`; empty if the trace has none and counts as one step."""
-    remarks: tuple[str, ...]
-
-
-def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> Steps:
-    """Return the steps from first to last of `wanted`, or all.
-
-    `launched` has the time of launch of each piece of device work, NaN where it is unknown. Raises TraceError if the
-    trace does not have the steps.
+    There are no numbers if the trace has no `ProfilerStep#` and counts as one step. `launched` has the time of launch
+    of each piece of device work, NaN where it is unknown. Raises TraceError if the trace does not have the steps.
     """
     numbers, start, end = _marked(trace)
     if not len(numbers):
@@ -41,7 +31,7 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
                 "profiler.step() after each step"
             )
         remark = "the trace has no ProfilerStep marks: all of it counts as one step"
-        return Steps(_whole(trace), (), (remark,))
+        return _whole(trace), (), [remark]
     chosen = np.ones(len(numbers), bool) if wanted is None else (numbers >= wanted[0]) & (numbers <= wanted[1])
     missing = [] if wanted is None else [n for n in (wanted[0], wanted[1]) if n not in numbers]
     if missing or not chosen.any():
@@ -55,7 +45,7 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
             f"the host ran ahead: {late:.0%} of the device's work ran after the step that launched it, so the steps "
             "are cut where the device begins the work of each"
         )
-    return Steps(windows, tuple(int(n) for n in numbers[chosen]), tuple(remarks))
+    return windows, tuple(int(n) for n in numbers[chosen]), remarks
 
 
 def _marked(trace: Trace) -> tuple[Integers, Floats, Floats]:

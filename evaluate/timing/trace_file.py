@@ -58,9 +58,21 @@ class Columns:
     start: Floats
     end: Floats
     of: dict[str, Integers]
+    """A column `kind` has places in KINDS, `phase` places in PHASES; NONE where it is not known."""
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def where(self, chosen: Any) -> Columns:
+        """Return the chosen events."""
+        return Columns(self.start[chosen], self.end[chosen], {name: one[chosen] for name, one in self.of.items()})
+
+
+def at(values: Any, places: Integers, missing: float = NONE) -> Any:
+    """Return `values` at `places`, and `missing` where a place is NONE."""
+    if not len(values):
+        return np.full(len(places), missing)
+    return np.where(places == NONE, missing, values[np.maximum(places, 0)])
 
 
 @dataclass(frozen=True)
