@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import timezone
 from functools import lru_cache
 from typing import Any
 
@@ -112,8 +111,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
 def _time(text: str | None) -> tuple[Any, str]:
     """Return a time, or None with the reason if a text cannot be read as one."""
     try:
-        found = moment(text)
-        return found and found.astimezone(timezone.utc), ""
+        return moment(text), ""
     except (ValueError, OverflowError):
         return None, f"got {text!r}, which is no time"
 

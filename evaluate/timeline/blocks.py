@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from evaluate.checks.recorded import grouped
 from evaluate.report.blocks import (
+    DIGITS,
     HINT,
     LIST,
     LOSS_DIGITS,
@@ -39,7 +40,7 @@ from evaluate.timeline.history import (
     Story,
     Track,
 )
-from evaluate.timeline.series import by_version, dates
+from evaluate.timeline.series import LOSS, MEMORY, SPEED, by_version, dates
 from evaluate.verdict.inference import LEAST_RUNS, is_beyond
 
 DEFINITIONS = {
@@ -65,6 +66,7 @@ LABEL_HINT = "--join host,label puts runs of several hosts or labels into one se
 LEAST_REMARK = 0.01
 """Share below which a last day that is slower than its level is not worth a remark."""
 CHANGES = ("Change", "Since (UTC)", "Size", "On record")
+FIGURES = (SPEED, "mfu_percent", MEMORY, LOSS)
 VERSIONS = ("Versions", "Days", "Runs", "tokens/s/GPU", "MFU (%)", "Peak memory (GB)", "Last loss (nats/token)")
 PICTURE = (
     "A point is a run, a line a level, a dashed line with a letter a change; a hollow point is of an odd day; a "
@@ -142,10 +144,10 @@ def _series(story: Story, place: int) -> Iterator[Block]:
     yield Table(f"Changes: {story.series.name}", CHANGES, changes)
     versions: list[tuple[Cell, ...]] = [
         (
-            *(one.text, " to ".join(dates(one.runs)), str(len(one.runs))),
-            *(Value(one.rate), Value(one.mfu_percent), Value(one.memory_gb), Value(one.loss, digits=LOSS_DIGITS)),
+            *(text, " to ".join(dates(runs)), str(len(runs))),
+            *(Value(figures[name], digits=LOSS_DIGITS if name == LOSS else DIGITS) for name in FIGURES),
         )
-        for one in by_version(story.series.runs)
+        for text, runs, figures in by_version(story.series.runs)
     ]
     yield Table(f"By version: {story.series.name}", VERSIONS, versions, 2)
     steps = [

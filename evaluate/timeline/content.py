@@ -11,8 +11,8 @@ from evaluate.report.groups import run_label
 from evaluate.report.own_files import html_titled
 from evaluate.timeline import blocks
 from evaluate.timeline.blocks import DEFINITIONS
-from evaluate.timeline.history import LOSS, UNITS, Change, History, Story, Track
-from evaluate.timeline.series import OfVersion, Run, by_version
+from evaluate.timeline.history import UNITS, Change, History, Story, Track
+from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, by_version
 from evaluate.timeline.states import Differing
 from utils.own_files import Recogniser, json_with
 
@@ -52,7 +52,7 @@ def _story(story: Story) -> dict[str, Any]:
         "key": dict(story.series.key),
         "days": len({run.started.date() for run in story.series.runs}),
         "runs": [_run(run) for run in story.series.runs],
-        "by_version": [_of_version(one) for one in by_version(story.series.runs)],
+        "by_version": [figures for _, _, figures in by_version(story.series.runs)],
         "tracks": [_track(track) for track in story.tracks],
         "version_changes": [
             {"started_utc": _time(run), "file": str(run.entry.path), "differing": _differing(what)}
@@ -61,32 +61,19 @@ def _story(story: Story) -> dict[str, Any]:
     }
 
 
-def _of_version(found: OfVersion) -> dict[str, Any]:
-    return {
-        "versions": found.versions,
-        "runs": len(found.runs),
-        "first_utc": _time(found.runs[0]),
-        "last_utc": _time(found.runs[-1]),
-        "tokens_per_second_per_gpu": found.rate,
-        "mfu_percent": found.mfu_percent,
-        "peak_memory_gb": found.memory_gb,
-        "last_loss": found.loss,
-    }
-
-
 def _run(run: Run) -> dict[str, Any]:
     return {
         "file": str(run.entry.path),
-        "run": run.result["run"],
-        "attempt": run.result["attempt"],
+        "run": run.entry.result["run"],
+        "attempt": run.entry.result["attempt"],
         "started_utc": _time(run),
         "seed": run.seed,
-        "tokens_per_second_per_gpu": run.rate,
+        SPEED: run.values[SPEED],
         "mfu_percent": run.mfu.value,
         "mfu_how": run.mfu.how,
-        "peak_memory_gb": run.memory,
-        "last_loss": run.loss,
-        "framework_versions": run.result["provenance"]["framework_versions"],
+        MEMORY: run.values[MEMORY],
+        LOSS: run.values[LOSS],
+        "framework_versions": run.entry.result["provenance"]["framework_versions"],
         "warnings": list(run.entry.findings.warnings),
     }
 

@@ -9,7 +9,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from evaluate.report.blocks import Picture
 from evaluate.report.pictures import GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
-from evaluate.timeline.history import MARKS, UNITS, VALUES, Story, Track
+from evaluate.timeline.history import MARKS, UNITS, Story, Track
 
 HEIGHT = 2.6
 LEAST_SPAN = 0.04
@@ -34,7 +34,7 @@ def tracks(story: Story) -> list[Picture]:
 def _draw(axes: Any, story: Story, track: Track) -> None:
     colour = PLATFORM_COLOURS.get(story.series.key["platform"], OTHER_COLOUR)
     odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
-    runs = [(run, value) for run in track.runs if (value := VALUES[track.quantity](run)) is not None]
+    runs = [(run, value) for run in track.runs if (value := run.values[track.quantity]) is not None]
     values = [value for _, value in runs]
     for is_odd, face in ((False, colour), (True, PAPER)):
         shown = [(run.started, value) for run, value in runs if (id(run) in odd) == is_odd]
