@@ -60,7 +60,18 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
 @refusing(*BAD_INPUT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _arguments(arguments)
+    parser = Parser(
+        prog="python -m evaluate.extract",
+        description=first_line(__doc__),
+        epilog="Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input, also "
+        "if the log contradicts an option.",
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
+    source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
+    for option, terms in OPTIONS.items():
+        parser.add_argument(option, **terms)
+    options = parser.parse_args(arguments)
     command = shlex.join(["python", "-m", "evaluate.extract", *(sys.argv[1:] if arguments is None else arguments)])
     if options.discover:
         return _extract_all(options, command)
@@ -103,8 +114,7 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
     print(*lines, sep="\n", end="\n" if lines else "")
     if not lines:
         raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
-    are_ok = [result["status"] == "ok" for result, _ in written]
-    return 0 if len(written) == len(lines) and all(are_ok) else 1
+    return 0 if sum(result["status"] == "ok" for result, _ in written) == len(lines) else 1
 
 
 def _name(result: dict[str, Any]) -> str:
@@ -113,21 +123,6 @@ def _name(result: dict[str, Any]) -> str:
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in SAID}
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m evaluate.extract",
-        description=first_line(__doc__),
-        epilog="Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input, also "
-        "if the log contradicts an option.",
-    )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
-    source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
-    for option, terms in OPTIONS.items():
-        parser.add_argument(option, **terms)
-    return parser.parse_args(arguments)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

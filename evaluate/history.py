@@ -52,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=EXIT_CODES,
     )
     options = parser.parse_args(arguments)
-    output: Path = options.output or _place(options.places)
+    # an input that is one folder holds its report; archives and folders of several places are not changed
+    is_folder = len(options.places) == 1 and options.places[0].is_dir()
+    output: Path = options.output or (options.places[0] if is_folder else OUTPUT)
     store.require_folder(output)
     for name, is_ours in content.RECOGNISERS.items():
         require_ours(is_ours, output / name)
@@ -94,11 +96,6 @@ def write(found: History, folder: Path) -> None:
         for temporary, text in zip(temporaries, texts, strict=True):
             temporary.write_text(text, encoding="utf8")
             temporary.chmod(MODE)
-
-
-def _place(inputs: Sequence[Path]) -> Path:
-    """Return the folder of the report: the only input if it is a folder, else one in the working directory."""
-    return inputs[0] if len(inputs) == 1 and inputs[0].is_dir() else OUTPUT
 
 
 def _since(text: str) -> datetime:

@@ -62,7 +62,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @refusing(ResultError, BundleError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _parsed(arguments)
+    parser = Parser(
+        OPTIONS,
+        prog="python -m evaluate.reproduce",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options = parser.parse_args(arguments)
+    if options.step == "judge" and options.results is None:
+        parser.error("--results: missing, wanted the folder of the results of this machine")
     if faults := check(options.archive).faults:
         print(plain(f"FAIL     {options.archive} contradicts itself: {len(faults)} faults, first: {faults[0]}"))
         return FAILED
@@ -130,19 +138,6 @@ def _judge(options: argparse.Namespace) -> int:
     # a claim of runs that do not count cannot hold
     decisions = list(command.against_jobs(measured, claims, options.archive, options.at_least, empty=FAIL))
     return command.shown(decisions, str(options.archive), options.at_least, unreadable)
-
-
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        OPTIONS,
-        prog="python -m evaluate.reproduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    options = parser.parse_args(arguments)
-    if options.step == "judge" and options.results is None:
-        parser.error("--results: missing, wanted the folder of the results of this machine")
-    return options
 
 
 if __name__ == "__main__":

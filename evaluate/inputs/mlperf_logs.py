@@ -33,8 +33,6 @@ from utils.results.schema import LONGEST_NAME, SAMPLES, SCHEMA_VERSION
 
 DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
 NOT_IN_LOG = "an MLPerf log does not say it"
-OF_SEVERAL = "tracked in the mean of several steps only"
-NO_DATA_WAIT = "an MLPerf log does not tell how long it waits for samples"
 DESCRIPTION = "system.json"
 LEAST_FACTOR = 0.01
 BENCHMARKS = {"llama31_8b": ("llama", "full")}
@@ -171,7 +169,6 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
     tokens = one.global_batch_size * one.sequence_length
     model, size = BENCHMARKS.get(one.benchmark, (one.benchmark, "unknown"))
     last = max(steps[-1], run.samples // one.global_batch_size)
-    known = set(steps)
     config: dict[str, Any] = {
         "max_steps": last,
         "global_batch_size": one.global_batch_size,
@@ -179,6 +176,7 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "num_gpus": one.gpus,
         "dataset": "C4 of MLPerf" if one.benchmark in BENCHMARKS else None,
     }
+    no_wait = "an MLPerf log does not tell how long it waits for samples"
     samples: dict[str, Any] = dict.fromkeys(SAMPLES, [None] * len(steps))
     samples |= {"steps": steps, "step_times": times, "loss_values": [item.loss for _, item in tracked]}
     content = {
@@ -199,8 +197,10 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "gpu_info": _section("gpu_info", {"device_name": one.accelerator, "device_count": one.gpus}),
         "training_config": _section("training_config", config),
         "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
-        "performance_metrics": sections.filled("performance_metrics", summarize(times, tokens, one.gpus), NO_DATA_WAIT),
-        "excluded_steps": {str(step): OF_SEVERAL for step in range(1, last + 1) if step not in known},
+        "performance_metrics": sections.filled("performance_metrics", summarize(times, tokens, one.gpus), no_wait),
+        "excluded_steps": dict.fromkeys(
+            map(str, sorted({*range(1, last + 1)} - {*steps})), "tracked in the mean of several steps only"
+        ),
         "provenance": _section("provenance", {"host": one.name}),
         **{name: _section(name, {}) for name in ("memory_metrics", "energy_metrics", "fingerprint")},
         **samples,

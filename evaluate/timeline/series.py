@@ -39,11 +39,6 @@ NOT_PART = ("seed", "dataset", "samples", "allow_repeat")
 """Settings that two runs of a series may differ in; the data are compared by their hash."""
 OLDER = {"layers": "auto"}
 """Value that ran in results of before the setting existed, for settings that the schema does not require."""
-NO_START = "no start time on record, so it has no place in the order of time"
-NO_STEADY_STEP = "no steady step, so no throughput"
-UNKNOWN = "versions unknown"
-
-Key = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +60,7 @@ class Run:
 class Series:
     """Comparable runs in the order of their start."""
 
-    key: Key
+    key: Mapping[str, Any]
     runs: list[Run]
     detail: str = ""
     """Properties that tell this series from others of the same name."""
@@ -101,9 +96,9 @@ def sort(
         if not entry.is_counted:
             left_out.append((entry, entry.why_not_counted or f"status {entry.result['status']}"))
         elif start is None:
-            left_out.append((entry, NO_START))
+            left_out.append((entry, "no start time on record, so it has no place in the order of time"))
         elif not rate:
-            left_out.append((entry, NO_STEADY_STEP))
+            left_out.append((entry, "no steady step, so no throughput"))
         else:
             runs.append(_run(entry, start, rate))
     by_key = grouped(runs, lambda run: json.dumps(_key(run.entry.result, join), sort_keys=True, default=str))
@@ -193,7 +188,7 @@ def by_version(runs: Sequence[Run]) -> list[tuple[str, list[Run], dict[str, Any]
             "mfu_percent": _mean(run.mfu.value for run in members),
             **{name: _mean(run.values[name] for run in members) for name in (MEMORY, LOSS)},
         }
-        text = ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or UNKNOWN
+        text = ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or "versions unknown"
         found.append((text, members, figures))
     return found
 

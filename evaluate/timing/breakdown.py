@@ -32,8 +32,6 @@ from utils.kinds import (
     kind_of_launch,
 )
 
-OF_HOST = "no kernels in the trace: its operators on the CPU count, each with its own time"
-
 
 @dataclass(frozen=True)
 class Breakdown:
@@ -85,7 +83,7 @@ def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | 
     if is_of_host:
         windows, numbers, remarks = steps.choose(trace, wanted, np.empty(0))
         work = _of_host(trace, own)
-        remarks.append(OF_HOST)
+        remarks.append("no kernels in the trace: its operators on the CPU count, each with its own time")
     else:
         launched, work = _of_devices(trace)
         windows, numbers, remarks = steps.choose(trace, wanted, launched)
@@ -173,12 +171,9 @@ def _choose_device(trace: Trace, windows: Windows, wanted: int | None) -> tuple[
     if wanted is not None and wanted not in numbers:
         raise TraceError(f"{trace.path}: --device: got {wanted}, the trace has {', '.join(map(str, numbers))}")
     device = int(numbers[np.bincount(inverse.ravel(), weights=busy).argmax()]) if wanted is None else wanted
-    others = [str(number) for number in numbers if number != device]
-    if not others:
-        return device, []
-    return device, [
-        f"the trace has work of several devices: device {device} counts, not {', '.join(others)}; see --device"
-    ]
+    others = ", ".join(str(number) for number in numbers if number != device)
+    remark = f"the trace has work of several devices: device {device} counts, not {others}; see --device"
+    return device, [remark] if others else []
 
 
 def _kinds(windows: Windows, work: Columns) -> tuple[dict[str, float], float]:

@@ -85,15 +85,15 @@ def _by_thread(trace: Trace) -> Any:
 
     Of events that start together the longer comes first, since it contains the other.
     """
-    tables = (trace.ranges, trace.operators, trace.launches)
-    start = np.concatenate([table.start for table in tables])
-    end = np.concatenate([trace.ranges.end, trace.operators.end, trace.launches.start])
-    threads = np.concatenate([table.of["thread"] for table in tables])
-    sorts = np.concatenate([np.full(len(table.start), sort) for sort, table in enumerate(tables)])
-    places = np.concatenate([np.arange(len(table.start)) for table in tables])
-    names = np.concatenate(
-        [trace.ranges.of["name"], trace.operators.of["name"], np.zeros(len(trace.launches.start), int)]
-    )
+    parts = [
+        (np.full(len(table), sort), np.arange(len(table)), table.start, end, name, table.of["thread"])
+        for sort, table, end, name in (
+            (_RANGE, trace.ranges, trace.ranges.end, trace.ranges.of["name"]),
+            (_OPERATOR, trace.operators, trace.operators.end, trace.operators.of["name"]),
+            (_LAUNCH, trace.launches, trace.launches.start, np.zeros(len(trace.launches), int)),
+        )
+    ]
+    sorts, places, start, end, names, threads = map(np.concatenate, zip(*parts, strict=True))
     order = np.lexsort((-end, start, threads))
     bounds = np.flatnonzero(np.diff(threads[order])) + 1
     for part in np.split(order, bounds):

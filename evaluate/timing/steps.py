@@ -30,8 +30,7 @@ def choose(
                 f"{trace.path}: --steps: the trace has no ProfilerStep marks; leave --steps out, or record again with "
                 "profiler.step() after each step"
             )
-        remark = "the trace has no ProfilerStep marks: all of it counts as one step"
-        return _whole(trace), (), [remark]
+        return _whole(trace), (), ["the trace has no ProfilerStep marks: all of it counts as one step"]
     chosen = np.ones(len(numbers), bool) if wanted is None else (numbers >= wanted[0]) & (numbers <= wanted[1])
     missing = [] if wanted is None else [n for n in (wanted[0], wanted[1]) if n not in numbers]
     if missing or not chosen.any():
