@@ -86,12 +86,11 @@ def fingerprint(
 
 def _require_files(prefix: Path) -> None:
     """Raise DataError for a device, a pipe or a folder in the place of a file, from which reading may never end."""
-    for path in (bin_path(prefix), idx_path(prefix), manifest_path(prefix)):
-        if path.exists():
-            try:
-                require_regular(path)
-            except InputFileError as error:
-                raise DataError(f"{path}: {error}; name another prefix") from error
+    for path in filter(Path.exists, (bin_path(prefix), idx_path(prefix), manifest_path(prefix))):
+        try:
+            require_regular(path)
+        except InputFileError as error:
+            raise DataError(f"{path}: {error}; name another prefix") from error
 
 
 def _token_stream(

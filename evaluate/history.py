@@ -64,11 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             write(found, output)
         except (OSError, ForeignFileError, store.ResultError) as error:
-            what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
-            print(f"error: {what}; name another with --output", file=sys.stderr)
+            print(
+                f"error: {tables.plain(output)}: cannot be written: {tables.plain(error)}; name another with --output",
+                file=sys.stderr,
+            )
             return 1
-    text = renderers.terminal(blocks.blocks(found), renderers.terminal_width())
-    print(tables.shown_on(sys.stdout, text))
+    print(tables.shown_on(sys.stdout, renderers.terminal(blocks.blocks(found), renderers.terminal_width())))
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)

@@ -155,10 +155,12 @@ def _blocks(systems: Sequence[System], found: Sequence[dict[str, Any]]) -> Itera
 
 
 def _as_json(system: System) -> dict[str, Any]:
-    measured = ("minutes", "samples", "block_seconds", "samples_per_second")
     runs = [
-        {"file": run.path.name, **{key: getattr(run, key) for key in measured}}
-        | {"tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run)}
+        {
+            "file": run.path.name,
+            **{key: getattr(run, key) for key in ("minutes", "samples", "block_seconds", "samples_per_second")},
+            "tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run),
+        }
         for run in system.runs
     ]
     known = {

@@ -98,8 +98,10 @@ def plan(archive: Path, platform: str) -> list[list[str]]:
 def settings(result: Result) -> list[str]:
     """Return the settings, as KEY=VALUE, that make the job of a result again; RUNS is that of its `repeats`."""
     asked = result["training_config"]
-    made = {"FRAMEWORK": result["framework"], "MODEL": result["model"], "MODEL_SIZE": result["model_size"]}
-    made |= {"METHOD": result["method"], "RUNS": (result.get("repeats") or {}).get("runs") or "3"}
+    made = {
+        **{key.upper(): result[key] for key in ("framework", "model", "model_size", "method")},
+        "RUNS": (result.get("repeats") or {}).get("runs") or "3",
+    }
     for name, key in KEYS.items():
         value = asked.get(key.in_results.key) if key.in_results else None
         if value not in (None, NO_RECIPE) and key.in_results and key.in_results.key not in NOT_ASKED:

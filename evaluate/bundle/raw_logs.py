@@ -111,8 +111,10 @@ def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -
             yield f"{key}: the result has {len(stored)}, the log {len(values)} ({where})"
         elif wrong:
             first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            said = f"the result has {stored[first]}, the log {values[first]}{more}"
-            yield f"{key}: step {result['steps'][first]}: {said} ({where})"
+            yield (
+                f"{key}: step {result['steps'][first]}: the result has {stored[first]}, the log {values[first]}{more} "
+                f"({where})"
+            )
 
 
 def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:

@@ -73,8 +73,11 @@ def dtypes() -> Mapping[str, str]:
 def cells(result: Result) -> dict[str, Any]:
     """Return the values of a result by column; missing ones are None or left out, times are datetimes of UTC."""
     known = {key: result.get(key) for key in (*IDENTITY, "status", "reason")}
-    known |= {"source": result.get("source", "recorder"), "recorded_steps": len(result["steps"])}
-    known["excluded_steps"] = len(result.get("excluded_steps") or ())
+    known |= {
+        "source": result.get("source", "recorder"),
+        "recorded_steps": len(result["steps"]),
+        "excluded_steps": len(result.get("excluded_steps") or ()),
+    }
     others: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for section, value in result.items():

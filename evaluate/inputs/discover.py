@@ -73,7 +73,11 @@ def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> 
                     f"{variable}={named}: {path} is not a file; name the log, its parts separated by `:`"
                 )
         return paths
-    folders = known_folders(environ, here or Path())
+    here = here or Path()
+    known = [here, here / "logs", here / "output", here / "output" / "logs"]
+    known += [Path(environ["PRIMUS_WORKSPACE"])] if environ.get("PRIMUS_WORKSPACE") else []
+    known.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
+    folders = [folder for folder in dict.fromkeys(known) if folder.is_dir()]
     for folder in folders:
         found = [one for one in _in_folder(folder) if one.model == model]
         if len(found) > 1:
@@ -83,15 +87,6 @@ def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> 
             return list(found[0].paths)
     looked = ", ".join(str(folder) for folder in folders)
     raise DiscoverError(f"no log of {model} in {looked}; name it with --log-file or {variable}")
-
-
-def known_folders(environ: Mapping[str, str], here: Path) -> list[Path]:
-    """Return the existing folders in which logs are searched."""
-    folders = [here, here / "logs", here / "output", here / "output" / "logs"]
-    if workspace := environ.get("PRIMUS_WORKSPACE"):
-        folders.append(Path(workspace))
-    folders.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
 def _in_folder(folder: Path) -> list[FoundLog]:

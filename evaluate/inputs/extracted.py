@@ -21,12 +21,14 @@ _SEARCHED_BYTES = 1 << 16
 def find(paths: Iterable[Path]) -> list[Path]:
     """Return the results of logs below the folders among `paths` that are not named as results are, sorted."""
     below = ((path.relative_to(one), path) for one in paths if one.is_dir() for path in files_below(one, "*.json")[0])
-    others = (path for place, path in below if store.SUPERSEDED not in place.parts and not _is_found_anyway(path))
+    others = (
+        path
+        for place, path in below
+        if store.SUPERSEDED not in place.parts
+        and not fnmatchcase(path.name, store.PATTERN)
+        and not earlier.is_named(path)
+    )
     return distinct(filter(_is_extracted, others))
-
-
-def _is_found_anyway(path: Path) -> bool:
-    return fnmatchcase(path.name, store.PATTERN) or earlier.is_named(path)
 
 
 def _is_extracted(path: Path) -> bool:

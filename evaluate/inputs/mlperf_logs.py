@@ -119,9 +119,16 @@ def system(folder: Path, logs: list[Path]) -> System:
         raise MlperfLogError(
             f"{folder}: system.json or scaling.json: {why}; wanted nodes, accelerators and a factor"
         ) from error
-    runs = tuple(run for run, _, _ in parsed)
-    name, benchmark = f"{folder.parent.name}/{folder.name}", logs[0].parent.name
-    return System(name, benchmark, accelerator, gpus, batch, length, factor, runs)
+    return System(
+        name=f"{folder.parent.name}/{folder.name}",
+        benchmark=logs[0].parent.name,
+        accelerator=accelerator,
+        gpus=gpus,
+        global_batch_size=batch,
+        sequence_length=length,
+        scaling=factor,
+        runs=tuple(run for run, _, _ in parsed),
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:

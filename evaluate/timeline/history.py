@@ -128,10 +128,9 @@ class Track:
         return change if change.differing else replace(change, near=self._near(place))
 
     def _near(self, place: int) -> tuple[Differing, ...]:
-        pairs = [(place - 2, place - 1), (place, place + 1)]
         return tuple(
             one
-            for a, b in pairs
+            for a, b in ((place - 2, place - 1), (place, place + 1))
             if a >= 0 and b < len(self.blocks)
             for one in differences(self.blocks[a][-1].entry.result, self.blocks[b][0].entry.result)
         )

@@ -43,7 +43,7 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
         ends = [track.blocks[level.first][0].started, track.blocks[level.last][-1].started]
         axes.plot(ends, [math.exp(level.value)] * 2, color=INK, linewidth=1.8, marker="_", markersize=8)
     room = max(0.08 * (max(values) - min(values)), LEAST_SPAN * max(map(abs, values)) / 2)
-    axes.set_ylim(min(values) - room, max(values) + room)
+    axes.set(ylim=(min(values) - room, max(values) + room), xlabel="UTC", ylabel=UNITS[track.quantity])
     for place, change in enumerate(track.changes):
         middle = change.last_before.started + (change.first_after.started - change.last_before.started) / 2
         axes.axvline(middle, color=CHANGE, linestyle="--", linewidth=1)
@@ -57,5 +57,3 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     axes.grid(axis="y", color=GRID)
     axes.set_title(track.title, loc="left")
-    axes.set_ylabel(UNITS[track.quantity])
-    axes.set_xlabel("UTC")

@@ -71,9 +71,9 @@ def kernels(trace: Trace, windows: Windows, work: Columns, steps: int) -> tuple[
     rows = []
     for (name, kind), count, total in zip(found.tolist(), calls / steps, totals / steps, strict=True):
         word = KINDS[kind]
-        spans = select(work, (work.of["name"] == name) & (work.of["kind"] == kind))
-        if word == COMMUNICATION and _exposed(windows, spans, computing) <= _SHORTEST:
-            word = OVERLAPPED
+        if word == COMMUNICATION:
+            mine = select(work, (work.of["name"] == name) & (work.of["kind"] == kind))
+            word = OVERLAPPED if _exposed(windows, mine, computing) <= _SHORTEST else word
         rows.append(Row(trace.names[name], word, float(count), float(total)))
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
