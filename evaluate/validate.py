@@ -45,9 +45,8 @@ def _check_bundle(path: Path, options: argparse.Namespace) -> int:
         print(f"{plain(path.name)}: {plain(line)}")
     for line in checked.notes:
         print(f"note: {plain(line)}", file=sys.stderr)
-    summary = f"{checked.files} files match {MANIFEST}, and every figure follows from the raw logs"
-    if checked.faults:
-        summary = counted(len(checked.faults), "fault")
+    whole = f"{checked.files} files match {MANIFEST}, and every figure follows from the raw logs"
+    summary = counted(len(checked.faults), "fault") if checked.faults else whole
     print(f"{plain(path)}: {summary}", file=sys.stderr)
     return 0 if is_good and not checked.faults else 1
 

@@ -173,7 +173,6 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
     if vendor not in VENDORS:
         raise MlperfLogError(f"{run.path}: accelerator {quoted(one.accelerator)}, wanted one of AMD or NVIDIA")
     times = [one.global_batch_size / item.samples_per_second for _, item in tracked]
-    tokens = one.global_batch_size * one.sequence_length
     model, size = BENCHMARKS.get(one.benchmark, (one.benchmark, "unknown"))
     last = max(steps[-1], run.samples // one.global_batch_size)
     config: dict[str, Any] = {
@@ -183,7 +182,6 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "num_gpus": one.gpus,
         "dataset": "C4 of MLPerf" if one.benchmark in BENCHMARKS else None,
     }
-    no_wait = "an MLPerf log does not tell how long it waits for samples"
     samples: dict[str, Any] = dict.fromkeys(SAMPLES, [None] * len(steps))
     samples |= {"steps": steps, "step_times": times, "loss_values": [item.loss for _, item in tracked]}
     content = {
@@ -204,7 +202,11 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "gpu_info": _section("gpu_info", {"device_name": one.accelerator, "device_count": one.gpus}),
         "training_config": _section("training_config", config),
         "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
-        "performance_metrics": sections.filled("performance_metrics", summarize(times, tokens, one.gpus), no_wait),
+        "performance_metrics": sections.filled(
+            "performance_metrics",
+            summarize(times, one.global_batch_size * one.sequence_length, one.gpus),
+            "an MLPerf log does not tell how long it waits for samples",
+        ),
         "excluded_steps": dict.fromkeys(
             map(str, sorted({*range(1, last + 1)} - {*steps})), "tracked in the mean of several steps only"
         ),

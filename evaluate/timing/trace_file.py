@@ -108,14 +108,13 @@ class Trace:
 def read(path: Path) -> Trace:
     """Return the trace in a file, plain or compressed with gzip; raise TraceError if there is none that can be used."""
     size = path.stat().st_size if path.is_file() else 0
-    is_silent = None if size >= SHOW_PROGRESS_FROM_BYTES else True
     found = _Events()
     with tqdm(
         total=size,
         unit="B",
         unit_scale=True,
         desc=f"reading {shortened(path.name, 40)}",
-        disable=is_silent,
+        disable=None if size >= SHOW_PROGRESS_FROM_BYTES else True,
         leave=False,
         file=sys.stderr,
     ) as bar:
