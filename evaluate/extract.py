@@ -23,7 +23,7 @@ from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, UNKNOWN, Given, MissingError, build
 from evaluate.report.tables import plain, refusing
 from utils import models
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, from_one, run
 from utils.errors import ForeignFileError
 from utils.input_files import InputFileError, require_regular
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
@@ -60,7 +60,18 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
 @refusing(*BAD_INPUT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _arguments(arguments)
+    parser = Parser(
+        prog="python -m evaluate.extract",
+        description=first_line(__doc__),
+        epilog="Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input, also "
+        "if the log contradicts an option.",
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
+    source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
+    for option, terms in OPTIONS.items():
+        parser.add_argument(option, **terms)
+    options = parser.parse_args(arguments)
     command = shlex.join(["python", "-m", "evaluate.extract", *(sys.argv[1:] if arguments is None else arguments)])
     if options.discover:
         return _extract_all(options, command)
@@ -103,8 +114,7 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
     print(*lines, sep="\n", end="\n" if lines else "")
     if not lines:
         raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
-    are_ok = [result["status"] == "ok" for result, _ in written]
-    return 0 if len(written) == len(lines) and all(are_ok) else 1
+    return 0 if sum(result["status"] == "ok" for result, _ in written) == len(lines) else 1
 
 
 def _name(result: dict[str, Any]) -> str:
@@ -113,30 +123,6 @@ def _name(result: dict[str, Any]) -> str:
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in SAID}
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m evaluate.extract",
-        description=first_line(__doc__),
-        epilog="Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input, also "
-        "if the log contradicts an option.",
-    )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
-    source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
-    for option, terms in OPTIONS.items():
-        parser.add_argument(option, **terms)
-    for option, meaning in COUNTS.items():
-        parser.add_argument(option, type=_count, metavar="N", help=f"{meaning} (default: from the log)")
-    return parser.parse_args(arguments)
-
-
-def _count(text: str) -> int:
-    value = int(text) if text.isdecimal() and len(text) < 16 else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 1")
-    return value
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -164,20 +150,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "method of the settings (default: %(default)s)",
     },
     "--label": {"default": "", "help": "label of the result (default with --discover: the path of the log)"},
-    "--run": {"type": _count, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
+    "--run": {"type": from_one, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
+    **{
+        option: {"type": from_one, "metavar": "N", "help": f"{meaning} (default: from the log)"}
+        for option, meaning in {
+            "--num-gpus": "GPUs over all nodes",
+            "--global-batch-size": "sequences of one step over all GPUs",
+            "--sequence-length": "tokens",
+            "--max-steps": "planned iterations of the training",
+            "--micro-batch-size": "sequences of one pass on one GPU",
+            "--tp": "tensor-parallel size",
+            "--pp": "pipeline-parallel size",
+            "--cp": "context-parallel size",
+        }.items()
+    },
 }
 """Options with the arguments of their `add_argument`."""
-COUNTS = {
-    "--num-gpus": "GPUs over all nodes",
-    "--global-batch-size": "sequences of one step over all GPUs",
-    "--sequence-length": "tokens",
-    "--max-steps": "planned iterations of the training",
-    "--micro-batch-size": "sequences of one pass on one GPU",
-    "--tp": "tensor-parallel size",
-    "--pp": "pipeline-parallel size",
-    "--cp": "context-parallel size",
-}
-"""Options that are whole numbers, with their meaning."""
 
 
 if __name__ == "__main__":

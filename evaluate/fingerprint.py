@@ -26,6 +26,23 @@ from utils.input_files import InputFileError, require_regular
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_file, sha256_token_stream, sha256_tokenizer
 from utils.settings.config import PLATFORMS, RunConfig, load
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "prefix": {"type": Path, "help": "path of the pair without .bin / .idx"},
+    "--tokenizer": {
+        "type": Path,
+        "help": "folder of the tokenizer (default: take the digest from the manifest)",
+    },
+    "--platform": {"choices": PLATFORMS, "help": "digest the token stream of a training on this platform"},
+    "--visible-gpus": {"type": int, "help": "GPUs of the training machine (default: as torch reports, else 1)"},
+    "--batches": {
+        "type": int,
+        "default": TOKEN_STREAM_BATCHES,
+        "help": "global batches to digest (default: %(default)s)",
+    },
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the training"},
+}
+"""Options with the arguments of their `add_argument`."""
+
 
 def fingerprint(
     prefix: Path, tokenizer: Path | None = None, config: RunConfig | None = None, batches: int = TOKEN_STREAM_BATCHES
@@ -69,12 +86,11 @@ def fingerprint(
 
 def _require_files(prefix: Path) -> None:
     """Raise DataError for a device, a pipe or a folder in the place of a file, from which reading may never end."""
-    for path in (bin_path(prefix), idx_path(prefix), manifest_path(prefix)):
-        if path.exists():
-            try:
-                require_regular(path)
-            except InputFileError as error:
-                raise DataError(f"{path}: {error}; name another prefix") from error
+    for path in filter(Path.exists, (bin_path(prefix), idx_path(prefix), manifest_path(prefix))):
+        try:
+            require_regular(path)
+        except InputFileError as error:
+            raise DataError(f"{path}: {error}; name another prefix") from error
 
 
 def _token_stream(
@@ -104,22 +120,11 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
+        OPTIONS,
         prog="python -m evaluate.fingerprint",
         description=first_line(__doc__),
         epilog="Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is missing or invalid.",
     )
-    parser.add_argument("prefix", type=Path, help="path of the pair without .bin / .idx")
-    parser.add_argument(
-        "--tokenizer", type=Path, help="folder of the tokenizer (default: take the digest from the manifest)"
-    )
-    parser.add_argument("--platform", choices=PLATFORMS, help="digest the token stream of a training on this platform")
-    parser.add_argument(
-        "--visible-gpus", type=int, help="GPUs of the training machine (default: as torch reports, else 1)"
-    )
-    parser.add_argument(
-        "--batches", type=int, default=TOKEN_STREAM_BATCHES, help="global batches to digest (default: %(default)s)"
-    )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the training")
     options = parser.parse_intermixed_args(arguments)  # settings may follow options
     if options.batches < 1:
         parser.error(f"--batches: got {options.batches}, wanted at least 1")

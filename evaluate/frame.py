@@ -9,7 +9,6 @@ results, and need no torch. docs/analysis.md describes the columns. Exit codes: 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
@@ -31,6 +30,16 @@ from utils.results.store import ResultError
 
 EXIT_CODES = "Exit codes: 0 the table is written; 1 it cannot be written; 2 bad input, or no result found."
 FORMATS = tuple(files.RECOGNISERS)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "paths": {
+        "nargs": "+",
+        "type": Path,
+        "help": "folders to search for results, output.zip of shell/wrap.sh, or results",
+    },
+    "--output": {"type": Path, "metavar": "FILE", "help": "file to write, .csv or .parquet (default: CSV to stdout)"},
+    "--steps": {"action": "store_true", "help": "a row for each step (default: for each run)"},
+}
+"""Options with the arguments of their `add_argument`."""
 UNREADABLE = "unreadable"
 """Key of DataFrame.attrs: the files that could not be read, each with its path and the reason."""
 
@@ -72,7 +81,13 @@ def _loaded(paths: Sequence[str | os.PathLike[str]], make: Any) -> Any:
 @refusing(ResultError, ForeignFileError, files.MissingPackageError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _arguments(arguments)
+    parser = Parser(
+        OPTIONS,
+        prog="python -m evaluate.frame",
+        description="Results as a table: a row for each run, or for each step.",
+        epilog=EXIT_CODES,
+    )
+    options = parser.parse_args(arguments)
     output: Path | None = options.output
     name = output.suffix.removeprefix(".").lower() if output else "csv"
     if output and name not in FORMATS:
@@ -96,22 +111,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(f"wrote {plain(output)}: {len(frame):,} rows, {len(frame.columns)} columns", file=sys.stderr)
     return 0
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m evaluate.frame",
-        description="Results as a table: a row for each run, or for each step.",
-        epilog=EXIT_CODES,
-    )
-    parser.add_argument(
-        "paths", nargs="+", type=Path, help="folders to search for results, output.zip of shell/wrap.sh, or results"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="file to write, .csv or .parquet (default: CSV to stdout)"
-    )
-    parser.add_argument("--steps", action="store_true", help="a row for each step (default: for each run)")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

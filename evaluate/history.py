@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from evaluate.bundle import as_input
 from evaluate.comparing.arguments import band, names_of
@@ -44,8 +45,16 @@ FAILURES = {"slower": SLOWER, "memory": MORE, "loss": CHANGED}
 @tables.refusing(store.ResultError, ForeignFileError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _arguments(arguments)
-    output: Path = options.output or _place(options.places)
+    parser = Parser(
+        OPTIONS,
+        prog="python -m evaluate.history",
+        description="Show the results of many days side by side, and what got slower with which change.",
+        epilog=EXIT_CODES,
+    )
+    options = parser.parse_args(arguments)
+    # an input that is one folder holds its report; archives and folders of several places are not changed
+    is_folder = len(options.places) == 1 and options.places[0].is_dir()
+    output: Path = options.output or (options.places[0] if is_folder else OUTPUT)
     store.require_folder(output)
     for name, is_ours in content.RECOGNISERS.items():
         require_ours(is_ours, output / name)
@@ -55,11 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             write(found, output)
         except (OSError, ForeignFileError, store.ResultError) as error:
-            what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
-            print(f"error: {what}; name another with --output", file=sys.stderr)
+            print(
+                f"error: {tables.plain(output)}: cannot be written: {tables.plain(error)}; name another with --output",
+                file=sys.stderr,
+            )
             return 1
-    text = renderers.terminal(blocks.blocks(found), renderers.terminal_width())
-    print(tables.shown_on(sys.stdout, text))
+    print(tables.shown_on(sys.stdout, renderers.terminal(blocks.blocks(found), renderers.terminal_width())))
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
@@ -89,38 +99,53 @@ def write(found: History, folder: Path) -> None:
             temporary.chmod(MODE)
 
 
-def _place(inputs: Sequence[Path]) -> Path:
-    """Return the folder of the report: the only input if it is a folder, else one in the working directory."""
-    return inputs[0] if len(inputs) == 1 and inputs[0].is_dir() else OUTPUT
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m evaluate.history",
-        description="Show the results of many days side by side, and what got slower with which change.",
-        epilog=EXIT_CODES,
-    )
-    add = parser.add_argument
-    add("places", nargs="+", type=Path, metavar="FOLDER|ZIP", help="folders to search for results, output.zip of "
-        "shell/wrap.sh, or single result files, in any order")  # fmt: skip
-    add("--output", type=Path, metavar="DIR", help="folder for history.{html,json} (default: the input if it is one "
-        f"folder, else {OUTPUT}/)")  # fmt: skip
-    add("--band", type=band, default=BAND, metavar="SHARE", help="largest relative difference in speed and memory "
-        "that counts as none, from 0 to below 1 (default: %(default)s)")  # fmt: skip
-    add("--since", type=_since, metavar="TIME", help="leave out runs that started before this UTC date or time, e.g. "
-        "2026-11-01: for a change that is accepted (default: none)")  # fmt: skip
-    add("--join", type=names_of(JOINABLE), default=(), metavar="NAMES", help=f"any of {','.join(JOINABLE)}: runs that "
-        "differ in it share a series, e.g. on a cluster that gives another node each day (default: none)")  # fmt: skip
-    add("--fail-on", type=names_of(tuple(FAILURES)), default=("slower",), metavar="NAMES", help="what makes exit code "
-        f"3, any of {','.join(FAILURES)} (default: slower)")  # fmt: skip
-    return parser.parse_args(arguments)
-
-
 def _since(text: str) -> datetime:
     try:
         return time_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text}, wanted a UTC date or time, e.g. 2026-11-01") from error
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "places": {
+        "nargs": "+",
+        "type": Path,
+        "metavar": "FOLDER|ZIP",
+        "help": "folders to search for results, output.zip of shell/wrap.sh, or single result files, in any order",
+    },
+    "--output": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": f"folder for history.{{html,json}} (default: the input if it is one folder, else {OUTPUT}/)",
+    },
+    "--band": {
+        "type": band,
+        "default": BAND,
+        "metavar": "SHARE",
+        "help": "largest relative difference in speed and memory that counts as none, from 0 to below 1 "
+        "(default: %(default)s)",
+    },
+    "--since": {
+        "type": _since,
+        "metavar": "TIME",
+        "help": "leave out runs that started before this UTC date or time, e.g. 2026-11-01: for a change that is "
+        "accepted (default: none)",
+    },
+    "--join": {
+        "type": names_of(JOINABLE),
+        "default": (),
+        "metavar": "NAMES",
+        "help": f"any of {','.join(JOINABLE)}: runs that differ in it share a series, e.g. on a cluster that gives "
+        "another node each day (default: none)",
+    },
+    "--fail-on": {
+        "type": names_of(tuple(FAILURES)),
+        "default": ("slower",),
+        "metavar": "NAMES",
+        "help": f"what makes exit code 3, any of {','.join(FAILURES)} (default: slower)",
+    },
+}
+"""Options with the arguments of their `add_argument`."""
 
 
 if __name__ == "__main__":

@@ -44,6 +44,16 @@ COLUMNS: dict[str, Callable[[System], str]] = {
     "between runs": lambda one: f"{one.spread:.2%}",
 }
 """Header and cell of each column of the printed table."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "folder": {"type": Path, "help": "folder of results as MLCommons publishes them"},
+    "--band": {
+        "type": band,
+        "default": inference.BAND,
+        "help": "largest relative difference that does not matter (default: %(default)s)",
+    },
+    "--output": {"type": Path, "help": "JSON file to write (default: none)"},
+}
+"""Options with the arguments of their `add_argument`."""
 WIDTH = 160
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
@@ -113,18 +123,11 @@ def _runs(side: Sequence[System]) -> list[inference.Run]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
+        OPTIONS,
         prog="python -m evaluate.mlperf",
         description=first_line(__doc__),
         epilog="Exits 0 if the verdicts were made; 1 if a log is unusable; 2 for bad input.",
     )
-    parser.add_argument("folder", type=Path, help="folder of results as MLCommons publishes them")
-    parser.add_argument(
-        "--band",
-        type=band,
-        default=inference.BAND,
-        help="largest relative difference that does not matter (default: %(default)s)",
-    )
-    parser.add_argument("--output", type=Path, help="JSON file to write (default: none)")
     options = parser.parse_args(arguments)
     try:
         require_place(options.folder)
@@ -152,10 +155,12 @@ def _blocks(systems: Sequence[System], found: Sequence[dict[str, Any]]) -> Itera
 
 
 def _as_json(system: System) -> dict[str, Any]:
-    measured = ("minutes", "samples", "block_seconds", "samples_per_second")
     runs = [
-        {"file": run.path.name, **{key: getattr(run, key) for key in measured}}
-        | {"tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run)}
+        {
+            "file": run.path.name,
+            **{key: getattr(run, key) for key in ("minutes", "samples", "block_seconds", "samples_per_second")},
+            "tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run),
+        }
         for run in system.runs
     ]
     known = {

@@ -17,6 +17,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evaluate.acceptance import command
 from evaluate.acceptance.command import FAILED
@@ -43,11 +44,33 @@ OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", 
     "ON_BAD_RECORD", "CLEAN", "GROUP_ROWS", "MIN_CHARS", "MAX_CHARS", "PROXY_LAYERS", "FIT")  # fmt: skip
 """Settings that no result holds, and that are taken from the command on record where it has them."""
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "step": {"choices": ("plan", "judge"), "help": "print the settings of the jobs, or test their results"},
+    "archive": {"type": Path, "metavar": "ARCHIVE.zip", "help": "archive of shell/run_wrap.sh"},
+    "--platform": {"required": True, "choices": ("amd", "nvd", "cpu"), "help": "platform of this machine"},
+    "--results": {"type": Path, "metavar": "DIR", "help": "judge: folder of the results of this machine"},
+    "--at-least": {
+        "type": float,
+        "default": LEAST_PERCENT,
+        "metavar": "PERCENT",
+        "help": "judge: least share of the archive's tokens/s/GPU that passes (default: %(default)g)",
+    },
+}
+"""Options with the arguments of their `add_argument`."""
+
 
 @refusing(ResultError, BundleError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _parsed(arguments)
+    parser = Parser(
+        OPTIONS,
+        prog="python -m evaluate.reproduce",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options = parser.parse_args(arguments)
+    if options.step == "judge" and options.results is None:
+        parser.error("--results: missing, wanted the folder of the results of this machine")
     if faults := check(options.archive).faults:
         print(plain(f"FAIL     {options.archive} contradicts itself: {len(faults)} faults, first: {faults[0]}"))
         return FAILED
@@ -75,8 +98,10 @@ def plan(archive: Path, platform: str) -> list[list[str]]:
 def settings(result: Result) -> list[str]:
     """Return the settings, as KEY=VALUE, that make the job of a result again; RUNS is that of its `repeats`."""
     asked = result["training_config"]
-    made = {"FRAMEWORK": result["framework"], "MODEL": result["model"], "MODEL_SIZE": result["model_size"]}
-    made |= {"METHOD": result["method"], "RUNS": (result.get("repeats") or {}).get("runs") or "3"}
+    made = {
+        **{key.upper(): result[key] for key in ("framework", "model", "model_size", "method")},
+        "RUNS": (result.get("repeats") or {}).get("runs") or "3",
+    }
     for name, key in KEYS.items():
         value = asked.get(key.in_results.key) if key.in_results else None
         if value not in (None, NO_RECIPE) and key.in_results and key.in_results.key not in NOT_ASKED:
@@ -115,22 +140,6 @@ def _judge(options: argparse.Namespace) -> int:
     # a claim of runs that do not count cannot hold
     decisions = list(command.against_jobs(measured, claims, options.archive, options.at_least, empty=FAIL))
     return command.shown(decisions, str(options.archive), options.at_least, unreadable)
-
-
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m evaluate.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("step", choices=("plan", "judge"), help="print the settings of the jobs, or test their results")
-    parser.add_argument("archive", type=Path, metavar="ARCHIVE.zip", help="archive of shell/run_wrap.sh")
-    parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"), help="platform of this machine")
-    parser.add_argument("--results", type=Path, metavar="DIR", help="judge: folder of the results of this machine")
-    parser.add_argument("--at-least", type=float, default=LEAST_PERCENT, metavar="PERCENT", help="judge: least share "
-        "of the archive's tokens/s/GPU that passes (default: %(default)g)")  # fmt: skip
-    options = parser.parse_args(arguments)
-    if options.step == "judge" and options.results is None:
-        parser.error("--results: missing, wanted the folder of the results of this machine")
-    return options
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ from utils.results.sweep_file import SweepError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
+        {"file": {"type": Path, "help": "file of the sweep: OUTPUT_DIR/sweeps/<name>.json"}},
         prog="python -m evaluate.sweep",
         description=first_line(__doc__),
         epilog="Exits 0; 1 if no point has a counted result; 2 for bad input.",
     )
-    parser.add_argument("file", type=Path, help="file of the sweep: OUTPUT_DIR/sweeps/<name>.json")
     path: Path = parser.parse_args(arguments).file
     picture = path.with_suffix(".png")
     files: dict[Path, str] = {}

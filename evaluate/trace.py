@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +22,11 @@ from evaluate.report import trace_blocks
 from evaluate.report.blocks import LIST, Block, Heading, Lines
 from evaluate.report.own_files import html_titled
 from evaluate.report.renderers import terminal
-from evaluate.report.tables import plain
+from evaluate.report.tables import plain, refusing
 from evaluate.timing import as_json, breakdown, ceiling
 from evaluate.timing.as_json import is_trace_json
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import align
-from evaluate.timing.steps import parse_range
 from evaluate.timing.stream import TraceError
 from utils.arguments import Parser, first_line, run
 from utils.errors import UnusableError
@@ -39,29 +39,32 @@ TOP, WIDTH = 20, 160
 HTML, JSON = "trace.html", "trace.json"
 RECOGNISERS = {HTML: html_titled(trace_blocks.TITLE), JSON: is_trace_json}
 """Recogniser of each file by its name: only a file that it recognises is replaced."""
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
+@refusing(TraceError, ProbeError, UnusableError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        if len(options.traces) > 2:
-            raise TraceError(f"got {len(options.traces)} traces, wanted one, or two to compare")
-        probes = [probe_file.read(path) for path in options.probe]
-        if options.output:
-            paths = [options.output / name for name in RECOGNISERS]
-            require_apart(paths, [*options.traces, *options.probe])
-            for path in paths:
-                require_ours(RECOGNISERS[path.name], path)
-        sides = [breakdown.of_file(path, wanted=options.steps, device=options.device) for path in options.traces]
-    except (TraceError, ProbeError, UnusableError) as error:
-        print(f"error: {plain(error)}", file=sys.stderr)
-        return 2
-    chosen = [_probe(side, probes) for side in sides]
-    return _show(options, sides, chosen)
+    parser = Parser(
+        OPTIONS,
+        prog="python -m evaluate.trace",
+        description=first_line(__doc__),
+        epilog="Exits 0; 1 if an output cannot be written; 2 for bad input, such as a file that is no trace.",
+    )
+    options = parser.parse_args(arguments)
+    if len(options.traces) > 2:
+        raise TraceError(f"got {len(options.traces)} traces, wanted one, or two to compare")
+    probes = [probe_file.read(path) for path in options.probe]
+    if options.output:
+        require_apart([options.output / name for name in RECOGNISERS], [*options.traces, *options.probe])
+        for name, is_ours in RECOGNISERS.items():
+            require_ours(is_ours, options.output / name)
+    sides = [breakdown.of_file(path, wanted=options.steps, device=options.device) for path in options.traces]
+    return _show(options, sides, [_probe(side, probes) for side in sides])
 
 
 def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Probe | None]) -> int:
+    """Write and print the report; return the exit code. Raises UnusableError for an output that is not ours."""
     file = JSON if options.output else ""
     if len(sides) == 2:
         aligned = align(sides[0], sides[1])
@@ -73,9 +76,9 @@ def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Prob
     if options.output:
         try:
             _write(options.output, found, content)
-        except (UnusableError, OSError) as error:
+        except OSError as error:
             print(f"error: {plain(error)}", file=sys.stderr)
-            return 2 if isinstance(error, UnusableError) else 1
+            return 1
         print(f"written: {options.output / HTML}, {options.output / JSON}", file=sys.stderr)
     print(json.dumps(content, indent=1) if options.format == "json" else terminal(found, WIDTH))
     return 0
@@ -99,44 +102,40 @@ def _probe(side: Breakdown, probes: Sequence[Probe]) -> Probe | None:
     return found
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m evaluate.trace",
-        description=first_line(__doc__),
-        epilog="Exits 0; 1 if an output cannot be written; 2 for bad input, such as a file that is no trace.",
-    )
-    parser.add_argument(
-        "traces", nargs="+", type=Path, metavar="TRACE", help="trace of torch.profiler, .json or .json.gz"
-    )
-    parser.add_argument(
-        "--steps", type=_steps, metavar="FIRST-LAST", help="steps that count, by their ProfilerStep# (default: all)"
-    )
-    parser.add_argument("--device", type=int, help="number of the GPU that counts (default: the busiest of the trace)")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of stdout (default: text)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for trace.html and trace.json")
-    parser.add_argument(
-        "--probe",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="probe of the device (python -m train.probe), for the share of its rate; once for each device",
-    )
-    parser.add_argument("--top", type=_positive, default=TOP, help="operators to show (default: %(default)s)")
-    return parser
-
-
 def _steps(text: str) -> tuple[int, int]:
-    try:
-        return parse_range(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    """Return first and last number of `FIRST-LAST` or `NUMBER`."""
+    found = _RANGE.fullmatch(text.strip())
+    if not found or int(found[2] or found[1]) < int(found[1]):
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted FIRST-LAST, such as 3-5, or one number")
+    return int(found[1]), int(found[2] or found[1])
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted a number from 1 to 10000")
     return int(text)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "traces": {"nargs": "+", "type": Path, "metavar": "TRACE", "help": "trace of torch.profiler, .json or .json.gz"},
+    "--steps": {
+        "type": _steps,
+        "metavar": "FIRST-LAST",
+        "help": "steps that count, by their ProfilerStep# (default: all)",
+    },
+    "--device": {"type": int, "help": "number of the GPU that counts (default: the busiest of the trace)"},
+    "--format": {"choices": ("text", "json"), "default": "text", "help": "form of stdout (default: text)"},
+    "--output": {"type": Path, "metavar": "DIR", "help": "folder for trace.html and trace.json"},
+    "--probe": {
+        "type": Path,
+        "action": "append",
+        "default": [],
+        "metavar": "FILE",
+        "help": "probe of the device (python -m train.probe), for the share of its rate; once for each device",
+    },
+    "--top": {"type": _positive, "default": TOP, "help": "operators to show (default: %(default)s)"},
+}
+"""Options with the arguments of their `add_argument`."""
 
 
 if __name__ == "__main__":

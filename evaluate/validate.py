@@ -18,7 +18,7 @@ from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report import brief
 from evaluate.report.renderers import terminal_width
-from evaluate.report.tables import plain, refusing, text_table
+from evaluate.report.tables import counted, plain, refusing, text_table
 from utils.arguments import Parser, run
 from utils.housekeeping.archive import MANIFEST
 from utils.results import store
@@ -45,12 +45,10 @@ def _check_bundle(path: Path, options: argparse.Namespace) -> int:
         print(f"{plain(path.name)}: {plain(line)}")
     for line in checked.notes:
         print(f"note: {plain(line)}", file=sys.stderr)
-    count = len(checked.faults)
-    summary = f"{checked.files} files match {MANIFEST}, and every figure follows from the raw logs"
-    if count:
-        summary = f"{count} fault{'' if count == 1 else 's'}"
+    whole = f"{checked.files} files match {MANIFEST}, and every figure follows from the raw logs"
+    summary = counted(len(checked.faults), "fault") if checked.faults else whole
     print(f"{plain(path)}: {summary}", file=sys.stderr)
-    return 0 if is_good and not count else 1
+    return 0 if is_good and not checked.faults else 1
 
 
 def _show(loaded: Loaded, options: argparse.Namespace) -> bool:
@@ -60,18 +58,16 @@ def _show(loaded: Loaded, options: argparse.Namespace) -> bool:
     bad = [row for row in rows if row[2:4] != ("ok", "valid")]
     few = [text_table(header, bad, width)] if bad else []
     brief.show(options, text_table(header, rows, width), "\n".join(few + brief.warning_lines(loaded.entries, width)))
-    counted = sum(entry.is_counted for entry in loaded.entries)
-    total = len(loaded.entries) + len(loaded.unreadable)
-    print(f"{counted} of {total} result{'' if total == 1 else 's'} ok and valid", file=sys.stderr)
-    return counted == total
+    good, total = sum(entry.is_counted for entry in loaded.entries), len(rows)
+    print(f"{good} of {counted(total, 'result')} ok and valid", file=sys.stderr)
+    return good == total
 
 
 def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str, str, str]]:
     has_hosts = len({entry.result["provenance"]["host"] for entry in loaded.entries}) > 1
     for entry in loaded.entries:
         verdict = "REJECTED" if entry.findings.rejections else "valid"
-        reasons = [entry.why_not_counted] if entry.why_not_counted else []
-        reasons += [f"warning: {line}" for line in entry.findings.warnings]
+        reasons = filter(None, (entry.why_not_counted, *(f"warning: {line}" for line in entry.findings.warnings)))
         name = job_name(entry.result, with_host=has_hosts)
         yield name, str(entry.result["run"]), entry.result["status"], verdict, "; ".join(reasons)
     for path, error in loaded.unreadable:

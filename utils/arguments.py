@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -130,12 +130,14 @@ class Parser(argparse.ArgumentParser):
 
     It refuses an argument with a secret in it, before anything is made: file names and settings stand in results,
     archives and lists of processes. An option must be spelled out: `--with-dat` must not delete data. Settings
-    (KEY=VALUE) may stand before, between and after the options.
+    (KEY=VALUE) may stand before, between and after the options. `options` has the arguments of `add_argument` by name.
     """
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, **given: Any) -> None:
         given.setdefault("allow_abbrev", False)
         super().__init__(**given)
+        for name, terms in (options or {}).items():
+            self.add_argument(name, **terms)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         """Parse the command line; exit 2 with one line for what is not known."""

@@ -35,10 +35,6 @@ class JobKey(NamedTuple):
     """With the method `best` only the number of GPUs."""
 
 
-_NAMES = ("platform", "device", "setting", "layout")
-"""Those of its properties that may differ between a job and the nearest one of a baseline."""
-
-
 @dataclass(frozen=True)
 class Job:
     """All results of one job."""
@@ -69,7 +65,8 @@ class Job:
 
     def differences(self, other: Job) -> list[str]:
         """Return the properties in which two jobs of one framework, model and method differ, with both values."""
-        rows = zip(_NAMES, self.key[3:], other.key[3:], self._shown, other._shown, strict=True)
+        names = ("platform", "device", "setting", "layout")
+        rows = zip(names, self.key[3:], other.key[3:], self._shown, other._shown, strict=True)
         return [f"{name} {ours}, baseline {theirs}" for name, a, b, ours, theirs in rows if a != b]
 
     @property

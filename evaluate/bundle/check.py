@@ -29,6 +29,7 @@ from evaluate.checks.entries import Loaded, load_results
 from evaluate.metrics import prices
 from evaluate.report.comparison import as_json, compare
 from evaluate.verdict import pairs
+from utils.errors import shortened
 from utils.housekeeping.archive import MANIFEST
 from utils.input_files import parse_json
 from utils.provenance.origin import sha256_report_code
@@ -37,6 +38,8 @@ from utils.settings.config import ROOT
 
 SHOWN = 10
 """Largest number of differences of one comparison that are listed; the rest is counted."""
+LONGEST_SHOWN = 120
+"""Characters of a value that are shown."""
 NOT_CHECKED = "why"
 """Key of a verdict: the gap by kind, from traces of up to gigabytes."""
 RELATIVE = 1e-6
@@ -116,11 +119,8 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     try:
         content, folders, options = _stored(bundle, name)
         found = _load(_places(root, Path(name).parent, folders), folders)
-    except ValueError as error:
-        yield str(error)
-        return
-    except (*UNREADABLE, RecursionError) as error:
-        yield f"cannot be read ({error})"
+    except (ValueError, *UNREADABLE, RecursionError) as error:
+        yield str(error) if isinstance(error, ValueError) else f"cannot be read ({error})"
         return
     again = as_json(compare(found, [Path(folder) for folder in folders], *options))
     differences = list(_differences("", content, json.loads(json.dumps(again))))
@@ -192,15 +192,11 @@ def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
         for index, (one, other) in enumerate(zip(stored, wanted, strict=True)):
             yield from _differences(f"{where}[{index}]", one, other)
     elif not _is_same(stored, wanted):
-        yield f"{where}: has {_shown(stored)}, the results give {_shown(wanted)}"
+        has, gives = (shortened(json.dumps(value), LONGEST_SHOWN) for value in (stored, wanted))
+        yield f"{where}: has {has}, the results give {gives}"
 
 
 def _is_same(stored: Any, wanted: Any) -> bool:
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stored, wanted)):
         return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
     return type(stored) is type(wanted) and bool(stored == wanted)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 120 else f"{text[:120]}..."

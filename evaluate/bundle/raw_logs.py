@@ -14,7 +14,6 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,92 +32,72 @@ OF_PRIMUS = {
 """Facts of a log of Primus, with their keys in `training_config`."""
 
 
-@dataclass
-class LoggedRun:
-    """Everything read from the logs of one job."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    samples: dict[str, list[Any]] = field(default_factory=lambda: {key: [] for key in schema.SAMPLES})
-    faults: list[str] = field(default_factory=list)
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the logs hold raw samples, and the identity and sections of the run that they belong to."""
-        has_sections = all(isinstance(self.facts.get(section), dict) for section in raw_samples.SECTIONS)
-        return has_sections and self.facts.keys() >= {*raw_samples.IDENTITY} and bool(self.samples["steps"])
-
-    def read(self, line: str, where: str) -> None:
-        """Read one line, which may begin with output of other ranks."""
-        start = line.find(raw_samples.PREFIX + "{")
-        if start < 0:
-            return
-        content = raw_samples.parse(line[start:])
-        if content is None:
-            self.faults.append(f"{where}: damaged line of raw samples")
-        elif content.keys() == self.samples.keys():
-            for key, value in content.items():
-                self.samples[key].append(value)
-        elif self.facts.keys() & content.keys():
-            self.faults.append(f"{where}: {', '.join(content)} a second time; wanted the log of one run")
-        else:
-            self.facts |= content
-
-
 def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
-    """Return the faults of a result against its logs; an ok result must have logs."""
-    names = logs_of(bundle, result)
+    """Return the faults of a result against its logs, one for each node; an ok result must have logs.
+
+    For Primus they are those that Primus writes.
+    """
     if result["provenance"].get("logs"):
         return ["was extracted from a log that is not in the archive: no sample can be checked"]
+    run = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run"))).removesuffix(".json")
+    stem = f"logs/{result['label'] and result['label'] + '_'}{run}_attempt{result['attempt']}"
+    ending, check_log = (".log", _check_own_log)
+    if result["framework"] == "prim":
+        ending, check_log = (".primus.log", _check_primus_log)
+    pattern = re.compile(rf"{re.escape(stem)}(_node[0-9]+)?{re.escape(ending)}")
+    names = [name for name in bundle.of_kind("log") if pattern.fullmatch(name)]
     if not names:
-        missing = f"logs/{_stem(result)}{_ending(result)}: is missing: no sample of this result can be checked"
+        missing = f"{stem}{ending}: is missing: no sample of this result can be checked"
         return [missing] if result["status"] == "ok" else []
-    check_log = _check_primus_log if result["framework"] == "prim" else _check_own_log
     try:
         return list(check_log(bundle, result, names))
     except UNREADABLE as error:
         return [f"{', '.join(names)}: cannot be read ({error})"]
 
 
-def logs_of(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
-    """Return the logs of a result, one for each node; for Primus, those that Primus writes."""
-    names = re.compile(rf"logs/{re.escape(_stem(result))}(_node[0-9]+)?{re.escape(_ending(result))}")
-    return [name for name in bundle.of_kind("log") if names.fullmatch(name)]
-
-
-def _stem(result: Mapping[str, Any]) -> str:
-    name = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
-    label = f"{result['label']}_" if result["label"] else ""
-    return f"{label}{name.removesuffix('.json')}_attempt{result['attempt']}"
-
-
-def _ending(result: Mapping[str, Any]) -> str:
-    return ".primus.log" if result["framework"] == "prim" else ".log"
-
-
 def _check_own_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    run = LoggedRun()
-    for name in names:
-        with bundle.archive.open(name) as raw:
-            text = io.TextIOWrapper(raw, encoding="utf8", errors="replace")
-            for number, line in enumerate(iter(lambda text=text: text.readline(LONGEST_LINE), ""), 1):  # type: ignore[misc]
-                run.read(line, f"{name}:{number}")
+    facts: dict[str, Any] = {}
+    samples: dict[str, list[Any]] = {key: [] for key in schema.SAMPLES}
+    for place, content in _raw_lines(bundle, names):
+        if content is None:
+            yield f"{place}: damaged line of raw samples"
+        elif content.keys() == samples.keys():
+            for key, value in content.items():
+                samples[key].append(value)
+        elif facts.keys() & content.keys():
+            yield f"{place}: {', '.join(content)} a second time; wanted the log of one run"
+        else:
+            facts |= content
     where = names[0] if len(names) == 1 else f"{names[0]} and those of the other nodes"
-    yield from run.faults
-    if run.is_whole:
-        yield from _facts(run, result, where)
-        yield from _samples(store.rounded(run.samples), result, where)
+    has_sections = all(isinstance(facts.get(section), dict) for section in raw_samples.SECTIONS)
+    if has_sections and facts.keys() >= {*raw_samples.IDENTITY} and samples["steps"]:
+        yield from _facts(facts, result, where)
+        yield from _samples(store.rounded(samples), result, where)
     elif result["status"] == "ok":
         yield f"{where}: no complete raw samples of this run: none can be checked"
 
 
-def _facts(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[str]:
+def _raw_lines(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yield the place and the content of each line of raw samples, None if it is damaged.
+
+    A line may begin with output of other ranks.
+    """
+    for name in names:
+        with bundle.archive.open(name) as raw:
+            text = io.TextIOWrapper(raw, encoding="utf8", errors="replace")
+            for number, line in enumerate(iter(lambda text=text: text.readline(LONGEST_LINE), ""), 1):  # type: ignore[misc]
+                start = line.find(raw_samples.PREFIX + "{")
+                if start >= 0:
+                    yield f"{name}:{number}", raw_samples.parse(line[start:])
+
+
+def _facts(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -> Iterator[str]:
     """Compare settings and identity. A setting that is newer than the log has the value that ran before it existed."""
-    facts = schema.with_later_settings({section: dict(run.facts[section]) for section in raw_samples.SECTIONS})
+    facts = schema.with_later_settings({section: dict(logged[section]) for section in raw_samples.SECTIONS})
     for key in raw_samples.IDENTITY:
-        yield from _difference(key, result.get(key), run.facts[key], where)
+        yield from _difference(key, result.get(key), logged[key], where)
     for section in raw_samples.SECTIONS:
-        logged = store.rounded({section: facts[section]})[section]
-        for key, value in logged.items():
+        for key, value in store.rounded({section: facts[section]})[section].items():
             yield from _difference(f"{section}.{key}", result[section].get(key), value, where)
     if missing := result["training_config"].keys() - {"reasons"} - facts["training_config"].keys():
         yield f"training_config: the log lacks {', '.join(sorted(missing))} ({where})"
@@ -132,8 +111,10 @@ def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -
             yield f"{key}: the result has {len(stored)}, the log {len(values)} ({where})"
         elif wrong:
             first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            said = f"the result has {stored[first]}, the log {values[first]}{more}"
-            yield f"{key}: step {result['steps'][first]}: {said} ({where})"
+            yield (
+                f"{key}: step {result['steps'][first]}: the result has {stored[first]}, the log {values[first]}{more} "
+                f"({where})"
+            )
 
 
 def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:

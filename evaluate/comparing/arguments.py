@@ -6,6 +6,7 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from evaluate.comparing.writing import ALL_FORMATS, FORMATS
 from evaluate.metrics.published import LEAST_PERCENT, PUBLISHED
@@ -26,31 +27,11 @@ OUTPUT = Path("comparison")
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options; exit 2 with one line for bad input."""
     parser = Parser(
+        OPTIONS,
         prog="python -m evaluate.compare",
         description="Compare the results in one or more folders or archives: verdicts, tables and metrics.",
         epilog=EXIT_CODES,
     )
-    add = parser.add_argument
-    add("folders", nargs="+", type=Path, help="folders to search for train_*.json (and benchmark_*.json of earlier "
-        "formats), output.zip of shell/wrap.sh, or single result files")  # fmt: skip
-    add("--output", type=Path, metavar="DIR", help="folder for compare.{html,md,json,png} "
-        f"(default: the first folder if it holds all inputs, else {OUTPUT}/)")  # fmt: skip
-    add("--by", choices=tuple(pairs.BY), help="property in which the two sides of a pair differ (default: device if a "
-        "platform has several, else platform if there are two, else framework)")  # fmt: skip
-    add("--baseline", metavar="SIDE", help="side that the others are compared with, e.g. nvd (default: the first)")
-    add("--band", type=band, default=inference.BAND, metavar="SHARE", help="largest relative difference that counts "
-        "as none, from 0 to below 1 (default: %(default)s)")  # fmt: skip
-    add("--format", type=names_of(ALL_FORMATS), default=FORMATS, metavar="NAMES", help="files to write, any of "
-        f"{','.join(ALL_FORMATS)} (default: {','.join(FORMATS)})")  # fmt: skip
-    add("--prices", type=Path, metavar="FILE", help="your own price table (default: evaluate/prices.json)")
-    add("--target-loss", type=_target_loss, metavar="NATS", help="loss in nats per token; adds the time in seconds to "
-        "reach it (default: none)")  # fmt: skip
-    add("--token-budget", type=_token_budget, default=BUDGET_TOKENS, metavar="TOKENS", help="tokens for which the "
-        "saving of one side over the other is calculated (default: %(default)g)")  # fmt: skip
-    add("--against", metavar="BASELINE", help=f"test each job against a baseline, {PUBLISHED} figures or "
-        "your own folder or archive: PASS, FAIL or UNKNOWN; with --output, acceptance.json")  # fmt: skip
-    add("--at-least", type=_percent, metavar="PERCENT", help="least share of the baseline's tokens/s/GPU that passes, "
-        f"with --against (default: {LEAST_PERCENT:g})")  # fmt: skip
     brief.add_options(parser, "only the verdict, in five lines, and the path of the report")
     options = parser.parse_args(arguments)
     _check_together(parser, options)
@@ -72,9 +53,17 @@ def _check_together(parser: Parser, options: argparse.Namespace) -> None:
         options.at_least = LEAST_PERCENT
 
 
-def band(text: str) -> float:
-    """Return the largest relative difference that counts as none."""
-    return _within(text, 0, math.nextafter(1, 0), "a share from 0 to below 1, e.g. 0.03")
+def number(least: float, most: float, wanted: str, unit: str = "") -> Callable[[str], float]:
+    """Return a reader of a number from `least` to `most`, which may end with `unit`."""
+
+    def read(text: str) -> float:
+        digits = text.removesuffix(unit)
+        value = float(digits)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"got {tables.plain(digits)}, wanted {wanted}")
+        return value
+
+    return read
 
 
 def names_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
@@ -89,20 +78,67 @@ def names_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     return read
 
 
-def _token_budget(text: str) -> float:
-    return _within(text, 1, 1e24, "a number of tokens from 1 to 1e24, e.g. 15e12")
-
-
-def _target_loss(text: str) -> float:
-    return _within(text, 1e-9, 1e9, "nats per token above 0, e.g. 3.3")
-
-
-def _percent(text: str) -> float:
-    return _within(text.removesuffix("%"), 1, 1000, "a share in percent from 1 to 1000, e.g. 95")
-
-
-def _within(text: str, least: float, most: float, wanted: str) -> float:
-    value = float(text)
-    if not least <= value <= most:
-        raise argparse.ArgumentTypeError(f"got {tables.plain(text)}, wanted {wanted}")
-    return value
+band = number(0, math.nextafter(1, 0), "a share from 0 to below 1, e.g. 0.03")
+"""Reader of the largest relative difference that counts as none."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "folders": {
+        "nargs": "+",
+        "type": Path,
+        "help": "folders to search for train_*.json (and benchmark_*.json of earlier formats), output.zip of "
+        "shell/wrap.sh, or single result files",
+    },
+    "--output": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "folder for compare.{html,md,json,png} "
+        f"(default: the first folder if it holds all inputs, else {OUTPUT}/)",
+    },
+    "--by": {
+        "choices": tuple(pairs.BY),
+        "help": "property in which the two sides of a pair differ (default: device if a platform has several, else "
+        "platform if there are two, else framework)",
+    },
+    "--baseline": {
+        "metavar": "SIDE",
+        "help": "side that the others are compared with, e.g. nvd (default: the first)",
+    },
+    "--band": {
+        "type": band,
+        "default": inference.BAND,
+        "metavar": "SHARE",
+        "help": "largest relative difference that counts as none, from 0 to below 1 (default: %(default)s)",
+    },
+    "--format": {
+        "type": names_of(ALL_FORMATS),
+        "default": FORMATS,
+        "metavar": "NAMES",
+        "help": f"files to write, any of {','.join(ALL_FORMATS)} (default: {','.join(FORMATS)})",
+    },
+    "--prices": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "your own price table (default: evaluate/prices.json)",
+    },
+    "--target-loss": {
+        "type": number(1e-9, 1e9, "nats per token above 0, e.g. 3.3"),
+        "metavar": "NATS",
+        "help": "loss in nats per token; adds the time in seconds to reach it (default: none)",
+    },
+    "--token-budget": {
+        "type": number(1, 1e24, "a number of tokens from 1 to 1e24, e.g. 15e12"),
+        "default": BUDGET_TOKENS,
+        "metavar": "TOKENS",
+        "help": "tokens for which the saving of one side over the other is calculated (default: %(default)g)",
+    },
+    "--against": {
+        "metavar": "BASELINE",
+        "help": f"test each job against a baseline, {PUBLISHED} figures or your own folder or archive: PASS, FAIL or "
+        "UNKNOWN; with --output, acceptance.json",
+    },
+    "--at-least": {
+        "type": number(1, 1000, "a share in percent from 1 to 1000, e.g. 95", unit="%"),
+        "metavar": "PERCENT",
+        "help": f"least share of the baseline's tokens/s/GPU that passes, with --against (default: {LEAST_PERCENT:g})",
+    },
+}
+"""Options with the arguments of their `add_argument`."""

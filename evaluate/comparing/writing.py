@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from evaluate.frames import files
@@ -27,8 +28,8 @@ MANY_RUNS = 200
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
     """Write compare.{md,html,json,png}, or those of `formats`, into `folder`: all of them or none.
 
-    Raises ForeignFileError for a file that this
-    command did not write, OSError if a file cannot be written, and ResultError for a value that JSON cannot hold.
+    Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
+    ResultError for a value that JSON cannot hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = places(folder, formats)
@@ -39,13 +40,10 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
 
 
 def _write_all(comparison: Comparison, paths: Mapping[str, Path]) -> None:
-    if "png" not in paths or len(paths) == 1 or len(comparison.figures) < MANY_RUNS:
+    is_beside = "png" in paths and len(paths) > 1 and len(comparison.figures) >= MANY_RUNS
+    with _beside(lambda: _write("png", comparison, paths["png"])) if is_beside else nullcontext():
         for name, path in paths.items():
-            _write(name, comparison, path)
-        return
-    with _beside(lambda: _write("png", comparison, paths["png"])):
-        for name, path in paths.items():
-            if name != "png":
+            if not (is_beside and name == "png"):
                 _write(name, comparison, path)
 
 
@@ -76,22 +74,16 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
             work()
         except (OSError, ForeignFileError) as error:
             sender.send(str(error))
-        else:
-            sender.send("")
+            sys.exit(1)
 
     process = multiprocessing.get_context("fork").Process(target=run)
     process.start()
-    sender.close()
     try:
         yield
     finally:
-        try:
-            failure = receiver.recv()
-        except EOFError:
-            failure = "the process that draws compare.png ended early"
         process.join()
-    if failure:
-        raise OSError(failure)
+    if process.exitcode:
+        raise OSError(receiver.recv() if receiver.poll() else "the process that draws compare.png ended early")
 
 
 def _write(name: str, comparison: Comparison, path: Path) -> None:

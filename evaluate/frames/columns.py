@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import timezone
 from functools import lru_cache
 from typing import Any
 
@@ -74,8 +73,11 @@ def dtypes() -> Mapping[str, str]:
 def cells(result: Result) -> dict[str, Any]:
     """Return the values of a result by column; missing ones are None or left out, times are datetimes of UTC."""
     known = {key: result.get(key) for key in (*IDENTITY, "status", "reason")}
-    known |= {"source": result.get("source", "recorder"), "recorded_steps": len(result["steps"])}
-    known["excluded_steps"] = len(result.get("excluded_steps") or ())
+    known |= {
+        "source": result.get("source", "recorder"),
+        "recorded_steps": len(result["steps"]),
+        "excluded_steps": len(result.get("excluded_steps") or ()),
+    }
     others: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for section, value in result.items():
@@ -112,8 +114,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
 def _time(text: str | None) -> tuple[Any, str]:
     """Return a time, or None with the reason if a text cannot be read as one."""
     try:
-        found = moment(text)
-        return found and found.astimezone(timezone.utc), ""
+        return moment(text), ""
     except (ValueError, OverflowError):
         return None, f"got {text!r}, which is no time"
 

@@ -29,10 +29,9 @@ def require_packages(name: str) -> None:
     """Raise MissingPackageError if a package that the format `name` needs is not installed."""
     missing = [package for package in NEEDS.get(name, ()) if importlib.util.find_spec(package) is None]
     if missing:
-        words = " and ".join(missing)
         raise MissingPackageError(
-            f"{name}: needs {words}, which this Python does not have; run: pip install -c cpu-requirements.txt "
-            f"{' '.join(missing)}"
+            f"{name}: needs {' and '.join(missing)}, which this Python does not have; run: pip install "
+            f"-c cpu-requirements.txt {' '.join(missing)}"
         )
 
 

@@ -20,9 +20,7 @@ from utils.models import named_in
 
 PRIMUS_PATH = "/workspace/Primus"
 """Folder of Primus in AMD's images; the environment variable PRIMUS_PATH overrides it."""
-TRACE_REPORT = "a report on traces of some steps (TraceLens and the like); it holds times of kernels and none of steps"
 _ROTATED = re.compile(r"\.(?:\d+|\d{4}-\d\d-\d\d_[\d_-]+)(?=\.(?:log|txt)$)|(?<=\.log)\.\d+$|(?<=\.txt)\.\d+$")
-_TEXTS = (".log", ".txt")
 _LEVELS = ("debug", "info", "warning", "error")
 """Names of Primus's files; each level also contains the lines of the levels after it."""
 
@@ -38,10 +36,14 @@ class FoundLog:
     name: str
     """Path below the searched folder, for messages."""
     paths: tuple[Path, ...]
-    model: str | None
-    """The model named by the innermost part of the path that names one; None if no part does."""
     refused: str | None = None
     """Reason why the files cannot give a result."""
+
+    @property
+    def model(self) -> str | None:
+        """The model named by the innermost part of the path that names one; None if no part does."""
+        named = next(filter(None, map(named_in, reversed(Path(self.name).parts))), ())
+        return named[0] if len(named) == 1 else None
 
     @property
     def label(self) -> str:
@@ -71,7 +73,11 @@ def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> 
                     f"{variable}={named}: {path} is not a file; name the log, its parts separated by `:`"
                 )
         return paths
-    folders = known_folders(environ, here or Path())
+    here = here or Path()
+    known = [here, here / "logs", here / "output", here / "output" / "logs"]
+    known += [Path(environ["PRIMUS_WORKSPACE"])] if environ.get("PRIMUS_WORKSPACE") else []
+    known.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
+    folders = [folder for folder in dict.fromkeys(known) if folder.is_dir()]
     for folder in folders:
         found = [one for one in _in_folder(folder) if one.model == model]
         if len(found) > 1:
@@ -81,15 +87,6 @@ def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> 
             return list(found[0].paths)
     looked = ", ".join(str(folder) for folder in folders)
     raise DiscoverError(f"no log of {model} in {looked}; name it with --log-file or {variable}")
-
-
-def known_folders(environ: Mapping[str, str], here: Path) -> list[Path]:
-    """Return the existing folders in which logs are searched."""
-    folders = [here, here / "logs", here / "output", here / "output" / "logs"]
-    if workspace := environ.get("PRIMUS_WORKSPACE"):
-        folders.append(Path(workspace))
-    folders.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
 def _in_folder(folder: Path) -> list[FoundLog]:
@@ -114,17 +111,16 @@ def _training_of(path: Path) -> Path | None:
     if path.name.startswith(EVENTS) or path.suffix == ".xlsx":
         return path
     plain = _ROTATED.sub("", path.name)
-    return path.with_name(plain) if plain.endswith(_TEXTS) else None
+    return path.with_name(plain) if plain.endswith((".log", ".txt")) else None
 
 
 def _found(folder: Path, key: Path, paths: Sequence[Path]) -> FoundLog | None:
     name = str(key.relative_to(folder))
     if key.suffix == ".xlsx":
-        return FoundLog(name, tuple(paths), _model_of(name), TRACE_REPORT)
+        why = "a report on traces of some steps (TraceLens and the like); it holds times of kernels and none of steps"
+        return FoundLog(name, tuple(paths), why)
     chosen = tuple(_fullest_levels(paths))
-    if not any(holds_iterations(path) for path in chosen):
-        return None
-    return FoundLog(name, chosen, _model_of(name))
+    return FoundLog(name, chosen) if any(holds_iterations(path) for path in chosen) else None
 
 
 def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
@@ -134,8 +130,3 @@ def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
         levels = [level for level in _LEVELS if any(file.name.startswith(f"{level}.") for file in files)]
         is_of_levels = levels and folder.name.startswith("rank-")
         yield from (file for file in files if not is_of_levels or file.name.startswith(f"{levels[0]}."))
-
-
-def _model_of(name: str) -> str | None:
-    named = next(filter(None, map(named_in, reversed(Path(name).parts))), ())
-    return named[0] if len(named) == 1 else None

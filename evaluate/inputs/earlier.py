@@ -94,12 +94,12 @@ def summary_agrees(result: Mapping[str, Any]) -> list[str]:
         "tokens_per_second_per_gpu": [tokens / mean / config["num_gpus"] for mean in means],
     }
     allowed = SUMMARY_RELATIVE + SUMMARY_ROUNDING / min(means)
-    lines = []
-    for key, possible in figures.items():
-        value = names.first(stored, names.SUMMARY[key])
-        if names.is_number(value) and not any(abs(value - one) <= allowed * one for one in possible):
-            lines.append(f"{key}: the summary says {value:g}, raw_step_times give {possible[0]:g} to {possible[-1]:g}")
-    return lines
+    claimed = {key: names.first(stored, names.SUMMARY[key]) for key in figures}
+    return [
+        f"{key}: the summary says {claimed[key]:g}, raw_step_times give {possible[0]:g} to {possible[-1]:g}"
+        for key, possible in figures.items()
+        if names.is_number(claimed[key]) and not any(abs(claimed[key] - one) <= allowed * one for one in possible)
+    ]
 
 
 def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict[str, Any]:
@@ -131,9 +131,7 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
     result |= _samples(path, content, times, config["max_steps"])
     if not config["max_steps"]:
         config["max_steps"] = len(times) or None
-    result["performance_metrics"] = _performance(result)
-    result["warnings"] = _warnings(content)
-    return result
+    return result | {"performance_metrics": _performance(result), "warnings": _warnings(content)}
 
 
 def _training_config(path: Path, content: Content) -> dict[str, Any]:
@@ -210,8 +208,6 @@ def _summary(content: Content) -> dict[str, Any]:
 
 
 def _warnings(content: Content) -> list[str]:
-    found = ["an earlier format: it proves neither data nor model nor the settings that ran"]
-    left_out = [key for key in _summary(content) if CORE_RATIO.search(key)]
-    if left_out:
-        found.append(f"{', '.join(left_out)}: left out; cores of different vendors are different things")
-    return found
+    left_out = ", ".join(key for key in _summary(content) if CORE_RATIO.search(key))
+    cores = [f"{left_out}: left out; cores of different vendors are different things"] if left_out else []
+    return ["an earlier format: it proves neither data nor model nor the settings that ran", *cores]

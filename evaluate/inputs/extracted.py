@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -20,19 +21,19 @@ _SEARCHED_BYTES = 1 << 16
 def find(paths: Iterable[Path]) -> list[Path]:
     """Return the results of logs below the folders among `paths` that are not named as results are, sorted."""
     below = ((path.relative_to(one), path) for one in paths if one.is_dir() for path in files_below(one, "*.json")[0])
-    return distinct(path for place, path in below if _is_other_name(place) and _is_extracted(path))
-
-
-def _is_other_name(path: Path) -> bool:
-    is_found_anyway = any(fnmatchcase(path.name, pattern) for pattern in (store.PATTERN, earlier.PATTERN))
-    return not is_found_anyway and store.SUPERSEDED not in path.parts
+    others = (
+        path
+        for place, path in below
+        if store.SUPERSEDED not in place.parts
+        and not fnmatchcase(path.name, store.PATTERN)
+        and not earlier.is_named(path)
+    )
+    return distinct(filter(_is_extracted, others))
 
 
 def _is_extracted(path: Path) -> bool:
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return _MARK.search(file.read(_SEARCHED_BYTES)) is not None
-    except OSError:  # a file that may not be read and has no name of ours is none of ours
-        return False
+    with suppress(OSError):  # a file that may not be read and has no name of ours is none of ours
+        if path.is_file():
+            with path.open("rb") as file:
+                return _MARK.search(file.read(_SEARCHED_BYTES)) is not None
+    return False

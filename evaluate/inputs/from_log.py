@@ -28,12 +28,8 @@ OF_LOG = {"max_steps": "total_steps", "num_gpus": "world_size"}
 
 
 NOT_IN_LOG = "the log does not say it"
-NO_DATA_WAIT = "the log does not tell how long it waits for samples"
-ONE_STEADY_STEP = "one steady step has no spread"
-NO_TIMED_STEP = "the log has no step with a time"
 FEW_STEPS = 3
 """Up to this count all steps belong to the warm-up that a summary excludes (utils/results/performance.py)."""
-DEVICE_USED = "device used"
 
 
 SIZES = ("global_batch_size", "sequence_length", "micro_batch_size", "tp", "pp", "cp", "max_steps", "num_gpus")
@@ -179,7 +175,7 @@ def _memory(run: RunLog) -> dict[str, Any]:
     processes, caches and communication buffers, and is not taken for the peak.
     """
     allocated, reserved = run.memory.get("max allocated"), run.memory.get("max reserved")
-    used = [one.printed for name, one in run.memory.items() if name.startswith(DEVICE_USED)]
+    used = [one.printed for name, one in run.memory.items() if name.startswith("device used")]
     why = f"the log has the memory in use on the whole device only ({', '.join(used)})" if used else NOT_IN_LOG
     sources = [f"{one.meaning}: {one.printed} ({one.where})" for one in (allocated, reserved) if one]
     known = {
@@ -196,6 +192,9 @@ def _performance(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, 
     times = [step.step_time_seconds for step in run.steps if step.step_time_seconds]
     summary = summarize(times, tokens_per_step, num_gpus)
     excluded = warmup_steps(len(times))
-    why = NO_TIMED_STEP if not times else ONE_STEADY_STEP if len(times) - excluded == 1 else NOT_IN_LOG
+    why = "the log has no step with a time"
+    if times:
+        why = "one steady step has no spread" if len(times) - excluded == 1 else NOT_IN_LOG
     reasons = {key: why for key, value in summary.items() if value is None}
-    return summary | {"data_wait_fraction": None, "reasons": reasons | {"data_wait_fraction": NO_DATA_WAIT}}
+    reasons["data_wait_fraction"] = "the log does not tell how long it waits for samples"
+    return summary | {"data_wait_fraction": None, "reasons": reasons}

@@ -33,8 +33,6 @@ from utils.results.schema import LONGEST_NAME, SAMPLES, SCHEMA_VERSION
 
 DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
 NOT_IN_LOG = "an MLPerf log does not say it"
-OF_SEVERAL = "tracked in the mean of several steps only"
-NO_DATA_WAIT = "an MLPerf log does not tell how long it waits for samples"
 DESCRIPTION = "system.json"
 LEAST_FACTOR = 0.01
 BENCHMARKS = {"llama31_8b": ("llama", "full")}
@@ -121,9 +119,16 @@ def system(folder: Path, logs: list[Path]) -> System:
         raise MlperfLogError(
             f"{folder}: system.json or scaling.json: {why}; wanted nodes, accelerators and a factor"
         ) from error
-    runs = tuple(run for run, _, _ in parsed)
-    name, benchmark = f"{folder.parent.name}/{folder.name}", logs[0].parent.name
-    return System(name, benchmark, accelerator, gpus, batch, length, factor, runs)
+    return System(
+        name=f"{folder.parent.name}/{folder.name}",
+        benchmark=logs[0].parent.name,
+        accelerator=accelerator,
+        gpus=gpus,
+        global_batch_size=batch,
+        sequence_length=length,
+        scaling=factor,
+        runs=tuple(run for run, _, _ in parsed),
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -168,10 +173,8 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
     if vendor not in VENDORS:
         raise MlperfLogError(f"{run.path}: accelerator {quoted(one.accelerator)}, wanted one of AMD or NVIDIA")
     times = [one.global_batch_size / item.samples_per_second for _, item in tracked]
-    tokens = one.global_batch_size * one.sequence_length
     model, size = BENCHMARKS.get(one.benchmark, (one.benchmark, "unknown"))
     last = max(steps[-1], run.samples // one.global_batch_size)
-    known = set(steps)
     config: dict[str, Any] = {
         "max_steps": last,
         "global_batch_size": one.global_batch_size,
@@ -199,8 +202,14 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "gpu_info": _section("gpu_info", {"device_name": one.accelerator, "device_count": one.gpus}),
         "training_config": _section("training_config", config),
         "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
-        "performance_metrics": sections.filled("performance_metrics", summarize(times, tokens, one.gpus), NO_DATA_WAIT),
-        "excluded_steps": {str(step): OF_SEVERAL for step in range(1, last + 1) if step not in known},
+        "performance_metrics": sections.filled(
+            "performance_metrics",
+            summarize(times, one.global_batch_size * one.sequence_length, one.gpus),
+            "an MLPerf log does not tell how long it waits for samples",
+        ),
+        "excluded_steps": dict.fromkeys(
+            map(str, sorted({*range(1, last + 1)} - {*steps})), "tracked in the mean of several steps only"
+        ),
         "provenance": _section("provenance", {"host": one.name}),
         **{name: _section(name, {}) for name in ("memory_metrics", "energy_metrics", "fingerprint")},
         **samples,

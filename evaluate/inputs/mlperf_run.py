@@ -84,8 +84,7 @@ def read(path: Path) -> tuple[MlperfRun, int, int]:
         raise MlperfLogError(
             f"{path}: it tracked {rate:.4g} samples/s, and its blocks hold {in_blocks:.4g}; one is wrong"
         )
-    run = MlperfRun((stop - start) / MINUTE_MS, int(samples), block_ms / 1000, rate, path, tracked)
-    return run, batch, length
+    return MlperfRun((stop - start) / MINUTE_MS, int(samples), block_ms / 1000, rate, path, tracked), batch, length
 
 
 def count(value: Any, name: str) -> int:

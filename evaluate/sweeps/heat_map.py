@@ -84,8 +84,7 @@ def _draw_map(
         found, is_best = values[y][x], any(row[x] is one for one in chosen)
         words = _why_none(row[x]) if found is None else number(found) + ("\nbest" if is_best else "")
         colour = "white" if found is not None and found < 0.6 * largest else "black"
-        weight = "bold" if is_best else "normal"
-        axes.text(x, y, words, ha="center", va="center", color=colour, weight=weight)
+        axes.text(x, y, words, ha="center", va="center", color=colour, weight="bold" if is_best else "normal")
 
 
 def _why_none(one: Measured) -> str:

@@ -39,7 +39,7 @@ from evaluate.timeline.history import (
     Story,
     Track,
 )
-from evaluate.timeline.series import by_version, dates
+from evaluate.timeline.series import LOSS, MEMORY, SPEED, by_version, dates
 from evaluate.verdict.inference import LEAST_RUNS, is_beyond
 
 DEFINITIONS = {
@@ -60,12 +60,8 @@ DEFINITIONS = {
     "tracks.resolution": "relative difference, in logarithms, that one more day would show",
     "tracks.odd": "days far from the levels on both sides of them; in no level",
 }
-NO_GAIN = "the loss changed too, so a difference in speed shows no gain and no loss of speed"
-LABEL_HINT = "--join host,label puts runs of several hosts or labels into one series"
 LEAST_REMARK = 0.01
 """Share below which a last day that is slower than its level is not worth a remark."""
-CHANGES = ("Change", "Since (UTC)", "Size", "On record")
-VERSIONS = ("Versions", "Days", "Runs", "tokens/s/GPU", "MFU (%)", "Peak memory (GB)", "Last loss (nats/token)")
 PICTURE = (
     "A point is a run, a line a level, a dashed line with a letter a change; a hollow point is of an odd day; a "
     "triangle is a version, setting or commit that changed. The axes do not begin at 0."
@@ -112,12 +108,11 @@ def blocks(history: History) -> list[Block]:
 
 
 def _card(story: Story) -> Card:
-    is_bad = bool(story.loss_changes) or story.speed.word == SLOWER
     return Card(
         "loss changed" if story.loss_changes else story.speed.word,
         f"{story.series.name}: {sentence(story)}",
         support=details(story),
-        kind="bad" if is_bad else "plain",
+        kind="bad" if story.loss_changes or story.speed.word == SLOWER else "plain",
         is_claim=False,
     )
 
@@ -139,15 +134,17 @@ def _series(story: Story, place: int) -> Iterator[Block]:
         for track in story.tracks
         for at, change in enumerate(track.changes)
     ]
-    yield Table(f"Changes: {story.series.name}", CHANGES, changes)
+    yield Table(f"Changes: {story.series.name}", ("Change", "Since (UTC)", "Size", "On record"), changes)
     versions: list[tuple[Cell, ...]] = [
         (
-            *(one.text, " to ".join(dates(one.runs)), str(len(one.runs))),
-            *(Value(one.rate), Value(one.mfu_percent), Value(one.memory_gb), Value(one.loss, digits=LOSS_DIGITS)),
+            *(text, " to ".join(dates(runs)), str(len(runs))),
+            *(Value(figures[name]) for name in (SPEED, "mfu_percent", MEMORY)),
+            Value(figures[LOSS], digits=LOSS_DIGITS),
         )
-        for one in by_version(story.series.runs)
+        for text, runs, figures in by_version(story.series.runs)
     ]
-    yield Table(f"By version: {story.series.name}", VERSIONS, versions, 2)
+    header = ("Versions", "Days", "Runs", "tokens/s/GPU", "MFU (%)", "Peak memory (GB)", "Last loss (nats/token)")
+    yield Table(f"By version: {story.series.name}", header, versions, 2)
     steps = [
         (f"{run.started:%Y-%m-%d %H:%M} UTC", ", ".join(one.text for one in what))
         for run, what in reversed(story.version_changes)
@@ -185,7 +182,7 @@ def sentence(story: Story) -> str:
     if speed.latest is not None:
         parts.append(f"{word}: {change_text(speed, speed.latest)}")
         if story.loss_changes:
-            parts.append(NO_GAIN)
+            parts.append("the loss changed too, so a difference in speed shows no gain and no loss of speed")
     else:
         level = number(math.exp(speed.levels.found[-1].value))
         runs, since = speed.levels.found[-1].runs, " to ".join(dates(speed.runs))
@@ -259,7 +256,12 @@ def hint(history: History) -> str:
         for story in history.stories
         if story.speed.word == TOO_FEW
     ]
-    return f"Some series differ in host or label only; {LABEL_HINT}." if len(keys) > len(set(keys)) else ""
+    if len(keys) == len(set(keys)):
+        return ""
+    return (
+        "Some series differ in host or label only; --join host,label puts runs of several hosts or labels into one "
+        "series."
+    )
 
 
 def _of(stories: Sequence[Story], history: History) -> str:

@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from evaluate.checks.entries import Entry
 from evaluate.report.groups import run_label
 from evaluate.report.own_files import html_titled
 from evaluate.timeline import blocks
 from evaluate.timeline.blocks import DEFINITIONS
-from evaluate.timeline.history import LOSS, UNITS, Change, History, Story, Track
-from evaluate.timeline.series import OfVersion, Run, by_version
-from evaluate.timeline.states import Differing
+from evaluate.timeline.history import UNITS, Change, History, Story, Track
+from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, by_version
 from utils.own_files import Recogniser, json_with
 
 HISTORY_VERSION = 1
@@ -37,7 +35,16 @@ def as_json(history: History) -> dict[str, Any]:
         "definitions": DEFINITIONS,
         "places": [str(place) for place in history.places],
         "series": [_story(story) for story in history.stories],
-        "not_in_a_series": [_left_out(entry, reason) for entry, reason in history.left_out],
+        "not_in_a_series": [
+            {
+                "file": str(entry.path),
+                "run": run_label(entry.result),
+                "status": entry.result["status"],
+                "started_utc": entry.result["provenance"]["started_utc"],
+                "reason": reason,
+            }
+            for entry, reason in history.left_out
+        ],
         "copies": [{"file": str(copy), "same_as": str(first)} for copy, first in history.copies],
         "unreadable": [{"file": str(path), "reason": error} for path, error in history.unreadable],
     }
@@ -52,41 +59,28 @@ def _story(story: Story) -> dict[str, Any]:
         "key": dict(story.series.key),
         "days": len({run.started.date() for run in story.series.runs}),
         "runs": [_run(run) for run in story.series.runs],
-        "by_version": [_of_version(one) for one in by_version(story.series.runs)],
+        "by_version": [figures for _, _, figures in by_version(story.series.runs)],
         "tracks": [_track(track) for track in story.tracks],
         "version_changes": [
-            {"started_utc": _time(run), "file": str(run.entry.path), "differing": _differing(what)}
+            {"started_utc": _time(run), "file": str(run.entry.path), "differing": [vars(one) for one in what]}
             for run, what in story.version_changes
         ],
-    }
-
-
-def _of_version(found: OfVersion) -> dict[str, Any]:
-    return {
-        "versions": found.versions,
-        "runs": len(found.runs),
-        "first_utc": _time(found.runs[0]),
-        "last_utc": _time(found.runs[-1]),
-        "tokens_per_second_per_gpu": found.rate,
-        "mfu_percent": found.mfu_percent,
-        "peak_memory_gb": found.memory_gb,
-        "last_loss": found.loss,
     }
 
 
 def _run(run: Run) -> dict[str, Any]:
     return {
         "file": str(run.entry.path),
-        "run": run.result["run"],
-        "attempt": run.result["attempt"],
+        "run": run.entry.result["run"],
+        "attempt": run.entry.result["attempt"],
         "started_utc": _time(run),
         "seed": run.seed,
-        "tokens_per_second_per_gpu": run.rate,
+        SPEED: run.values[SPEED],
         "mfu_percent": run.mfu.value,
         "mfu_how": run.mfu.how,
-        "peak_memory_gb": run.memory,
-        "last_loss": run.loss,
-        "framework_versions": run.result["provenance"]["framework_versions"],
+        MEMORY: run.values[MEMORY],
+        LOSS: run.values[LOSS],
+        "framework_versions": run.entry.result["provenance"]["framework_versions"],
         "warnings": list(run.entry.findings.warnings),
     }
 
@@ -127,22 +121,8 @@ def _change(change: Change) -> dict[str, Any]:
         "interval": list(change.interval) if change.interval else None,
         "p_value": change.difference.p_value,
         "runs": [change.before.runs, change.after.runs],
-        "changed_with_it": _differing(change.differing),
-        "one_step_apart": _differing(change.near),
-    }
-
-
-def _differing(found: list[Differing] | tuple[Differing, ...]) -> list[dict[str, str]]:
-    return [vars(one) for one in found]
-
-
-def _left_out(entry: Entry, reason: str) -> dict[str, Any]:
-    return {
-        "file": str(entry.path),
-        "run": run_label(entry.result),
-        "status": entry.result["status"],
-        "started_utc": entry.result["provenance"]["started_utc"],
-        "reason": reason,
+        "changed_with_it": [vars(one) for one in change.differing],
+        "one_step_apart": [vars(one) for one in change.near],
     }
 
 

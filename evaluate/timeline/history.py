@@ -9,11 +9,10 @@ is certain if the test of evaluate/timeline/levels.py finds it and both levels h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 
 from evaluate.checks.entries import Entry, Loaded
@@ -21,20 +20,14 @@ from evaluate.fairness.losses import LAST_LOSS
 from evaluate.report.groups import without_copies
 from evaluate.timeline import levels
 from evaluate.timeline.levels import Difference, Level, Levels, Limits
-from evaluate.timeline.series import Run, Series, sort
+from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, Series, sort
 from evaluate.timeline.states import Differing, differences
 from evaluate.verdict.inference import BAND, LEAST_RUNS
 
-SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
 UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
 MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Marks of the changes of a track, in a picture and in the table beside it."""
 TITLES = {SPEED: "Throughput", MEMORY: "Peak memory", LOSS: "Last loss"}
-VALUES: dict[str, Callable[[Run], float | None]] = {
-    SPEED: attrgetter("rate"),
-    MEMORY: attrgetter("memory"),
-    LOSS: attrgetter("loss"),
-}
 LIMITS = {
     SPEED: Limits(0.01, 1e-4),
     MEMORY: Limits(0.01, 1e-3),
@@ -73,7 +66,7 @@ class Change:
     @cached_property
     def differing(self) -> list[Differing]:
         """Everything on record that changed with the level."""
-        return differences(self.last_before.result, self.first_after.result)
+        return differences(self.last_before.entry.result, self.first_after.entry.result)
 
     @property
     def has_enough_runs(self) -> bool:
@@ -135,12 +128,11 @@ class Track:
         return change if change.differing else replace(change, near=self._near(place))
 
     def _near(self, place: int) -> tuple[Differing, ...]:
-        pairs = [(place - 2, place - 1), (place, place + 1)]
         return tuple(
             one
-            for a, b in pairs
+            for a, b in ((place - 2, place - 1), (place, place + 1))
             if a >= 0 and b < len(self.blocks)
-            for one in differences(self.blocks[a][-1].result, self.blocks[b][0].result)
+            for one in differences(self.blocks[a][-1].entry.result, self.blocks[b][0].entry.result)
         )
 
 
@@ -167,7 +159,7 @@ class Story:
         """Each run whose versions differ from those of the run before, with what differs."""
         blocks = self.series.blocks
         pairs = [(a[-1], b[0]) for a, b in zip(blocks, blocks[1:], strict=False)]
-        found = [(after, differences(before.result, after.result)) for before, after in pairs]
+        found = [(after, differences(before.entry.result, after.entry.result)) for before, after in pairs]
         return [(run, what) for run, what in found if what]
 
 
@@ -224,9 +216,8 @@ def _story(series: Series, band: float) -> Story:
 
 def _track(series: Series, quantity: str, band: float, seed: int | None) -> Track | None:
     """Return the track of one quantity, of all runs or of those with a seed; None if no run has it."""
-    read = VALUES[quantity]
     known = [
-        [(run, value) for run in block if (value := read(run) or 0) > 0 and seed in (None, run.seed)]
+        [(run, value) for run in block if (value := run.values[quantity] or 0) > 0 and seed in (None, run.seed)]
         for block in series.blocks
     ]
     kept = [block for block in known if block]

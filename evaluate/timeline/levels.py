@@ -135,8 +135,6 @@ class Levels:
         width = max(FEWEST_OF_DRIFT, len(places) // 6)
         if len(places) < 3 * width:
             return None
-        from scipy.special import stdtr, stdtrit
-
         values = np.array([_centre(self.blocks[place]) for place in places])
         changes = np.diff(values) - np.mean(np.diff(values))
         power = float(changes @ changes)
@@ -148,13 +146,11 @@ class Levels:
         means = np.convolve(values, np.full(width, 1 / width), "valid")
         apart = means[-1] - means[:-width]
         first = int(np.argmax(np.abs(apart)))
-        p_value = min(1.0, 2 * float(stdtr(degrees, -abs(apart[first]) / error)) * len(apart))
-        half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error
         before, after = (
             Level(part[0], part[-1], float(means[start]), sum(len(self.blocks[place]) for place in part))
             for start, part in ((first, places[first : first + width]), (-1, places[-width:]))
         )
-        return before, after, Difference(float(apart[first]), half, p_value)
+        return before, after, _tested(float(apart[first]), error, degrees, len(apart))
 
 
 def find(blocks: Sequence[Sequence[float]], limits: Limits) -> Levels:
@@ -233,10 +229,13 @@ def _difference(
     value = second - first
     if not noise.degrees:
         return Difference(value, None, 1.0)
+    error = noise.deviation * math.sqrt(sum(sum(size for _, size in side) / len(side) ** 2 for side in sides))
+    return _tested(value, error, min(noise.degrees, 1e9), max(1, len(blocks) - 1))
+
+
+def _tested(value: float, error: float, degrees: float, places: int) -> Difference:
+    """Return a difference with its standard error, found at one of so many places."""
     from scipy.special import stdtr, stdtrit
 
-    error = noise.deviation * math.sqrt(sum(sum(size for _, size in side) / len(side) ** 2 for side in sides))
-    degrees = min(noise.degrees, 1e9)
-    p_value = 2 * float(stdtr(degrees, -abs(value) / error)) * max(1, len(blocks) - 1)
-    half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error
-    return Difference(value, half, min(1.0, p_value))
+    p_value = min(1.0, 2 * float(stdtr(degrees, -abs(value) / error)) * places)
+    return Difference(value, float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error, p_value)

@@ -9,7 +9,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from evaluate.report.blocks import Picture
 from evaluate.report.pictures import GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
-from evaluate.timeline.history import MARKS, UNITS, VALUES, Story, Track
+from evaluate.timeline.history import MARKS, UNITS, Story, Track
 
 HEIGHT = 2.6
 LEAST_SPAN = 0.04
@@ -34,7 +34,7 @@ def tracks(story: Story) -> list[Picture]:
 def _draw(axes: Any, story: Story, track: Track) -> None:
     colour = PLATFORM_COLOURS.get(story.series.key["platform"], OTHER_COLOUR)
     odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
-    runs = [(run, value) for run in track.runs if (value := VALUES[track.quantity](run)) is not None]
+    runs = [(run, value) for run in track.runs if (value := run.values[track.quantity]) is not None]
     values = [value for _, value in runs]
     for is_odd, face in ((False, colour), (True, PAPER)):
         shown = [(run.started, value) for run, value in runs if (id(run) in odd) == is_odd]
@@ -43,7 +43,7 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
         ends = [track.blocks[level.first][0].started, track.blocks[level.last][-1].started]
         axes.plot(ends, [math.exp(level.value)] * 2, color=INK, linewidth=1.8, marker="_", markersize=8)
     room = max(0.08 * (max(values) - min(values)), LEAST_SPAN * max(map(abs, values)) / 2)
-    axes.set_ylim(min(values) - room, max(values) + room)
+    axes.set(ylim=(min(values) - room, max(values) + room), xlabel="UTC", ylabel=UNITS[track.quantity])
     for place, change in enumerate(track.changes):
         middle = change.last_before.started + (change.first_after.started - change.last_before.started) / 2
         axes.axvline(middle, color=CHANGE, linestyle="--", linewidth=1)
@@ -57,5 +57,3 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     axes.grid(axis="y", color=GRID)
     axes.set_title(track.title, loc="left")
-    axes.set_ylabel(UNITS[track.quantity])
-    axes.set_xlabel("UTC")

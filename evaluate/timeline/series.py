@@ -19,8 +19,9 @@ from itertools import groupby
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import grouped, machine_of, moment
+from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.figures import Figure
+from evaluate.metrics.measured_rate import started
 from evaluate.metrics.metrics import last_loss, utilisation
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
@@ -29,17 +30,15 @@ from evaluate.verdict.side_names import device_name, telling
 from utils.results.schema import Result
 from utils.settings.keys import in_results
 
+SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
+"""Quantities of a run: tokens a second and GPU over the steady steps; peak allocated memory of the fullest rank; mean
+loss over the last tenth of the steps in nats per token, None if a loss is missing."""
 JOINABLE = ("host", "label")
 """Properties that `join` takes out of the key of a series."""
 NOT_PART = ("seed", "dataset", "samples", "allow_repeat")
 """Settings that two runs of a series may differ in; the data are compared by their hash."""
 OLDER = {"layers": "auto"}
 """Value that ran in results of before the setting existed, for settings that the schema does not require."""
-NO_START = "no start time on record, so it has no place in the order of time"
-NO_STEADY_STEP = "no steady step, so no throughput"
-UNKNOWN = "versions unknown"
-
-Key = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,44 +48,19 @@ class Run:
     entry: Entry
     started: datetime
     """In UTC."""
-    rate: float
-    """Tokens a second and GPU over the steady steps."""
-
-    @property
-    def result(self) -> Result:
-        """The result of the run."""
-        return self.entry.result
-
-    @cached_property
-    def mfu(self) -> Figure:
-        """Model FLOP/s utilization with causal attention, in percent."""
-        return utilisation(self.result)["mfu_causal"]
-
-    @property
-    def memory(self) -> float | None:
-        """Peak allocated memory of the fullest rank in GB."""
-        value = self.result["memory_metrics"]["peak_memory_allocated_gb"]
-        return float(value) if value else None
-
-    @property
-    def loss(self) -> float | None:
-        """Mean loss over the last tenth of the steps in nats per token; None if a loss is missing."""
-        losses = self.result["loss_values"]
-        return last_loss(self.result) if losses and None not in losses else None
-
-    @property
-    def seed(self) -> int | None:
-        """Seed that ran; the one that was asked for where it was not read back."""
-        ran = self.result["resolved_config"].get("seed")
-        found = self.result["training_config"].get("seed") if ran is None else ran
-        return None if found is None else int(found)
+    mfu: Figure
+    """Model FLOP/s utilization with causal attention, in percent."""
+    seed: int | None
+    """Seed that ran; the one that was asked for where it was not read back."""
+    values: Mapping[str, float | None]
+    """Value of each quantity, by its name in history.json."""
 
 
 @dataclass(eq=False)
 class Series:
     """Comparable runs in the order of their start."""
 
-    key: Key
+    key: Mapping[str, Any]
     runs: list[Run]
     detail: str = ""
     """Properties that tell this series from others of the same name."""
@@ -99,7 +73,9 @@ class Series:
     @cached_property
     def blocks(self) -> list[list[Run]]:
         """Runs of one UTC day with the same versions, in the order of time."""
-        return [list(runs) for _, runs in groupby(self.runs, lambda run: (run.started.date(), _state_key(run)))]
+        return [
+            list(runs) for _, runs in groupby(self.runs, lambda run: (run.started.date(), state_of(run.entry.result)))
+        ]
 
 
 def sort(
@@ -113,16 +89,26 @@ def sort(
     runs: list[Run] = []
     left_out = []
     for entry in entries:
-        started = start_of(entry.result)
-        if since and started and started < since:
+        start = started(entry.result)
+        if since and start and start < since:
             continue
-        run = _run(entry, started)
-        if isinstance(run, Run):
-            runs.append(run)
+        rate = tokens_per_second_per_gpu(entry.result) if entry.is_counted else None
+        if not entry.is_counted:
+            left_out.append((entry, entry.why_not_counted or f"status {entry.result['status']}"))
+        elif start is None:
+            left_out.append((entry, "no start time on record, so it has no place in the order of time"))
+        elif not rate:
+            left_out.append((entry, "no steady step, so no throughput"))
         else:
-            left_out.append((entry, run))
-    by_key = grouped(runs, lambda run: json.dumps(_key(run.result, join), sort_keys=True, default=str))
-    found = [Series(_key(members[0].result, join), sorted(members, key=_order)) for members in by_key.values()]
+            runs.append(_run(entry, start, rate))
+    by_key = grouped(runs, lambda run: json.dumps(_key(run.entry.result, join), sort_keys=True, default=str))
+    found = [
+        Series(
+            _key(members[0].entry.result, join),
+            sorted(members, key=lambda run: (run.started, run.entry.result["run"], str(run.entry.path))),
+        )
+        for members in by_key.values()
+    ]
     for alike in grouped(found, _base_name).values():
         chosen = telling([series.key for series in alike])
         for series in alike:
@@ -130,26 +116,17 @@ def sort(
     return sorted(found, key=lambda one: one.name), left_out
 
 
-def start_of(result: Result) -> datetime | None:
-    """Return the start of a run in UTC; None if it is not on record."""
-    try:
-        return moment(result["provenance"]["started_utc"])
-    except ValueError:
-        return None
-
-
-def _run(entry: Entry, started: datetime | None) -> Run | str:
-    """Return the run of an entry, or the reason why it is in no series."""
-    if not entry.is_counted:
-        return entry.why_not_counted or f"status {entry.result['status']}"
-    if started is None:
-        return NO_START
-    rate = tokens_per_second_per_gpu(entry.result)
-    return Run(entry, started, rate) if rate else NO_STEADY_STEP
-
-
-def _order(run: Run) -> tuple[datetime, int, str]:
-    return run.started, run.result["run"], str(run.entry.path)
+def _run(entry: Entry, start: datetime, rate: float) -> Run:
+    result = entry.result
+    memory, losses = result["memory_metrics"]["peak_memory_allocated_gb"], result["loss_values"]
+    values = {
+        SPEED: rate,
+        MEMORY: float(memory) if memory else None,
+        LOSS: last_loss(result) if losses and None not in losses else None,
+    }
+    ran, asked = (result[section].get("seed") for section in ("resolved_config", "training_config"))
+    seed = asked if ran is None else ran
+    return Run(entry, start, utilisation(result)["mfu_causal"], None if seed is None else int(seed), values)
 
 
 def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
@@ -174,10 +151,6 @@ def _as_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _state_key(run: Run) -> tuple[tuple[str, str], ...]:
-    return tuple(state_of(run.result).items())
-
-
 def _base_name(series: Series) -> str:
     key = series.key
     host = f", host {key['host']}" if "host" in key else ""
@@ -194,44 +167,30 @@ def dates(runs: Sequence[Run]) -> Iterator[str]:
     yield from dict.fromkeys(f"{run.started:%Y-%m-%d}" for run in (runs[0], runs[-1]))
 
 
-@dataclass(frozen=True)
-class OfVersion:
-    """The runs of one set of versions, with the mean of each figure over those that have it (None: no run has)."""
+def by_version(runs: Sequence[Run]) -> list[tuple[str, list[Run], dict[str, Any]]]:
+    """Return each set of versions, in the order in which they were first used: in words, its runs, its JSON.
 
-    versions: dict[str, str]
-    """All versions by name."""
-    text: str
-    """Those versions that differ within the series, or all if none does."""
-    runs: tuple[Run, ...]
-
-    rate: float
-    """Tokens a second and GPU."""
-    mfu_percent: float | None
-    """Model FLOP/s utilization with causal attention."""
-    memory_gb: float | None
-    """Peak allocated memory."""
-    loss: float | None
-    """Last loss in nats per token, of all seeds."""
-
-
-def by_version(runs: Sequence[Run]) -> list[OfVersion]:
-    """Return the figures of each set of versions, in the order in which the sets were first used."""
-    groups = grouped(runs, lambda run: tuple(versions_of(run.result).items()))
+    The words name the versions that differ within the series, or all if none does. A figure is the mean over the runs
+    that have it, null if none has; the loss is that of all seeds.
+    """
+    groups = grouped(runs, lambda run: tuple(versions_of(run.entry.result).items()))
     sets = [dict(key) for key in groups]
     names = list(dict.fromkeys(name for one in sets for name in one))
     differ = [name for name in names if len({one.get(name) for one in sets}) > 1] or names
-    return [
-        OfVersion(
-            one,
-            ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or UNKNOWN,
-            tuple(members),
-            statistics.geometric_mean(run.rate for run in members),
-            _mean(run.mfu.value for run in members),
-            _mean(run.memory for run in members),
-            _mean(run.loss for run in members),
-        )
-        for one, members in zip(sets, groups.values(), strict=True)
-    ]
+    found = []
+    for one, members in zip(sets, groups.values(), strict=True):
+        figures = {
+            "versions": one,
+            "runs": len(members),
+            "first_utc": members[0].started.isoformat(timespec="seconds"),
+            "last_utc": members[-1].started.isoformat(timespec="seconds"),
+            SPEED: statistics.geometric_mean(run.values[SPEED] or 0.0 for run in members),
+            "mfu_percent": _mean(run.mfu.value for run in members),
+            **{name: _mean(run.values[name] for run in members) for name in (MEMORY, LOSS)},
+        }
+        text = ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or "versions unknown"
+        found.append((text, members, figures))
+    return found
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

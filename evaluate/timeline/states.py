@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from utils.errors import shortened
 from utils.provenance.origin import PACKAGES as KNOWN_PACKAGES
 from utils.results.schema import SECTIONS, Result
 from utils.settings.keys import in_results
@@ -126,18 +127,15 @@ def _versions(result: Result) -> list[tuple[str, Any]]:
     ]
 
 
-def _settings(result: Result) -> Iterator[tuple[str, Any]]:
-    """Yield what the framework has built, apart from the seed and what follows from it."""
+def _settings(result: Result) -> list[tuple[str, Any]]:
+    """Return what the framework has built, apart from the seed: first the keys of the schema, in its order."""
     names = {place.key: place.name for place in in_results().values() if place.name}
     ran = result["resolved_config"]
-    first = [key for key in SECTIONS["resolved_config"] if key in ran]
-    for key in dict.fromkeys((*first, *sorted(ran))):
-        if key not in ("reasons", "seed"):
-            yield names.get(key, key.replace("_", " ")), ran[key]
+    keys = [key for key in dict.fromkeys((*SECTIONS["resolved_config"], *sorted(ran))) if key in ran]
+    return [(names.get(key, key.replace("_", " ")), ran[key]) for key in keys if key not in ("reasons", "seed")]
 
 
 def _shown(value: str | None) -> str:
     if value is None:
         return NONE
-    shown = _HASH.sub(r"\2", value.strip('"'))
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
+    return shortened(_HASH.sub(r"\2", value.strip('"')), LONGEST)

@@ -8,7 +8,6 @@ from typing import Any
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
-from evaluate.timing.tables import OperatorRow
 from utils.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
 from utils.own_files import json_with
 from utils.results.probe_file import Probe
@@ -39,7 +38,23 @@ def of_side(side: Breakdown, probe: Probe | None = None) -> dict[str, Any]:
         "kernels": [
             {"name": row.name, "kind": row.kind, "count": row.count, "seconds": row.seconds} for row in side.kernels
         ],
-        "operators": [_operator(row, probe) for row in side.operators],
+        "operators": [
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "phase": row.phase,
+                "operator": row.work.family,
+                "shapes": row.work.sizes,
+                "precision": row.work.precision,
+                "count": row.count,
+                "seconds": row.seconds,
+                "flops": row.work.flops,
+                "tflops": row.tflops,
+                "share_of_probe": ceiling.share(row, probe),
+                "kernel": row.kernel or None,
+            }
+            for row in side.operators
+        ],
         "remarks": list(side.remarks),
     }
 
@@ -67,21 +82,4 @@ def of_pair(
             }
             for one in aligned
         ],
-    }
-
-
-def _operator(row: OperatorRow, probe: Probe | None) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "kind": row.kind,
-        "phase": row.phase,
-        "operator": row.work.family,
-        "shapes": row.work.sizes,
-        "precision": row.work.precision,
-        "count": row.count,
-        "seconds": row.seconds,
-        "flops": row.work.flops,
-        "tflops": row.tflops,
-        "share_of_probe": ceiling.share(row, probe),
-        "kernel": row.kernel or None,
     }

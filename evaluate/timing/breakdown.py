@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from evaluate.timing import stacks, steps, tables
 from evaluate.timing.intervals import Floats, Windows, covered, exclusive
 from evaluate.timing.stream import TraceError
-from evaluate.timing.tables import GroupRow, OperatorRow, Pieces, Row, select
-from evaluate.timing.trace_file import NONE, Integers, Trace, read
+from evaluate.timing.tables import GroupRow, OperatorRow, Row, select
+from evaluate.timing.trace_file import NONE, Columns, Integers, Trace, at, read
 from utils.kinds import (
     COMMUNICATION,
     COMPUTE,
@@ -32,9 +31,6 @@ from utils.kinds import (
     kind_of_copy,
     kind_of_launch,
 )
-
-OF_HOST = "no kernels in the trace: its operators on the CPU count, each with its own time"
-_UNKNOWN = KINDS.index(UNATTRIBUTED)
 
 
 @dataclass(frozen=True)
@@ -83,17 +79,18 @@ def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | 
     is_of_host = not len(trace.work)
     if is_of_host and device is not None:
         raise TraceError(f"{trace.path}: --device: got {device}, the trace has no work of a device")
-    nested = stacks.walk(trace, own_times=is_of_host)
+    own = stacks.walk(trace, own_times=is_of_host)
     if is_of_host:
-        chosen = steps.choose(trace, wanted, np.empty(0))
-        work, remarks = _of_host(trace, nested), [OF_HOST]
+        windows, numbers, remarks = steps.choose(trace, wanted, np.empty(0))
+        work = _of_host(trace, own)
+        remarks.append("no kernels in the trace: its operators on the CPU count, each with its own time")
     else:
-        launched, work = _of_devices(trace, nested)
-        chosen = steps.choose(trace, wanted, launched)
-        device, remarks = _choose_device(trace, chosen.windows, device)
-        mine = trace.work.of["device"] == device
-        work = Pieces(*(getattr(work, name)[mine] for name in Pieces.__dataclass_fields__))
-    windows, count = chosen.windows, len(chosen.windows.start)
+        launched, work = _of_devices(trace)
+        windows, numbers, remarks = steps.choose(trace, wanted, launched)
+        device, others = _choose_device(trace, windows, device)
+        work = work.where(trace.work.of["device"] == device)
+        remarks += others
+    count = len(windows.start)
     kinds, overlapped = _kinds(windows, work)
     return Breakdown(
         path=trace.path,
@@ -104,44 +101,39 @@ def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | 
         groups=tables.groups(trace, windows, work, count),
         kernels=tables.kernels(trace, windows, work, count),
         operators=tables.operators(trace, windows, work, count, is_of_host=is_of_host),
-        steps=chosen.numbers,
+        steps=numbers,
         device=device,
         device_name=None if device is None else trace.device_name(device),
-        remarks=(*chosen.remarks, *remarks),
+        remarks=tuple(remarks),
     )
 
 
-def _of_host(trace: Trace, nested: stacks.Stacks) -> Pieces:
-    operator = nested.own_operator
-    kind = nested.kind_of_operator[operator]
-    kind = np.where(kind == NONE, _UNKNOWN, kind)
-    name, none = trace.operators.of["name"][operator], np.full(len(operator), NONE)
-    phase = _phase(kind, nested.backward_of_operator[operator])
-    return Pieces(nested.own_start, nested.own_end, kind, name, operator, operator, phase, none)
+def _of_host(trace: Trace, own: Columns) -> Columns:
+    """Return the stretches of own time of the operators, each operator as one call."""
+    operator = own.of["operator"]
+    kind, backward, name = (trace.operators.of[column][operator] for column in ("kind", "backward", "name"))
+    kind = np.where(kind == NONE, KINDS.index(UNATTRIBUTED), kind)
+    columns = {"kind": kind, "name": name, "call": operator, "phase": _phase(kind, backward)}
+    return Columns(own.start, own.end, own.of | columns | {"group": np.full(len(operator), NONE)})
 
 
-def _of_devices(trace: Trace, nested: stacks.Stacks) -> tuple[Floats, Pieces]:
-    """Return the time of launch (NaN: unknown) and the work of all devices."""
-    table = trace.work
-    launch = _matching(table.of["correlation"], trace.launches.of["correlation"])
-    launched = np.where(launch == NONE, np.nan, _at(trace.launches.start, launch, np.nan))
-    operator = _at(nested.operator_of_launch, launch, NONE)
-    outer = _at(nested.kind_of_launch, launch, NONE)
-    backward = _at(nested.backward_of_launch, launch, NONE)
-    by_id = _matching(table.of["external"], trace.operators.of["external"])
+def _of_devices(trace: Trace) -> tuple[Floats, Columns]:
+    """Return the time of launch (NaN: unknown) and the work of all devices, each piece as a call."""
+    table, launches, operators = trace.work, trace.launches, trace.operators
+    launch = _matching(table.of["correlation"], launches.of["correlation"])
+    launched = at(launches.start, launch, np.nan)
+    operator, outer, backward = (at(launches.of[column], launch) for column in ("operator", "kind", "backward"))
+    by_id = _matching(table.of["external"], operators.of["external"])
     is_by_id = (operator == NONE) & (by_id != NONE)
     operator = np.where(is_by_id, by_id, operator)
-    backward = np.where(is_by_id, _at(nested.backward_of_operator, by_id, NONE), backward)
-    outer = np.where(is_by_id & (outer == NONE), _at(nested.kind_of_operator, by_id, NONE), outer)
-    launched = np.where(np.isnan(launched) & (by_id != NONE), _at(trace.operators.start, by_id, np.nan), launched)
-    around = _at(trace.operators.of["name"], operator, NONE)
-    cases = np.column_stack([table.of["name"], table.of["is_copy"], outer, around])
+    backward = np.where(is_by_id, at(operators.of["backward"], by_id), backward)
+    outer = np.where(is_by_id & (outer == NONE), at(operators.of["kind"], by_id), outer)
+    launched = np.where(np.isnan(launched), at(operators.start, by_id, np.nan), launched)
+    cases = np.column_stack([table.of["name"], table.of["is_copy"], outer, at(operators.of["name"], operator)])
     unique, inverse = np.unique(cases, axis=0, return_inverse=True)
     kind = np.array([_kind_of_work(trace, *case) for case in unique.tolist()], int)[inverse.ravel()]
-    name, call = table.of["name"], np.arange(len(operator))
-    return launched, Pieces(
-        table.start, table.end, kind, name, operator, call, _phase(kind, backward), table.of["group"]
-    )
+    columns = {"kind": kind, "operator": operator, "call": np.arange(len(table)), "phase": _phase(kind, backward)}
+    return launched, Columns(table.start, table.end, table.of | columns)
 
 
 def _kind_of_work(trace: Trace, name: int, is_copy: int, outer: int, operator: int) -> int:
@@ -158,8 +150,8 @@ def _phase(kind: Integers, backward: Integers) -> Integers:
     return np.where(kind == KINDS.index(OPTIMIZER), PHASES.index(OPTIMIZER), backward)
 
 
-def _phases(windows: Windows, work: Pieces) -> dict[str, float]:
-    spans = {phase: select(work, work.phase == place) for place, phase in enumerate(PHASES)}
+def _phases(windows: Windows, work: Columns) -> dict[str, float]:
+    spans = {phase: select(work, work.of["phase"] == place) for place, phase in enumerate(PHASES)}
     found = exclusive(windows, spans, PHASES[::-1])
     return {phase: found[phase] for phase in PHASES}
 
@@ -168,15 +160,8 @@ def _matching(keys: Integers, known: Integers) -> Integers:
     """Return for each key the place of the last equal one in `known`, NONE if there is none or the key is NONE."""
     order = np.argsort(known, kind="stable")
     place = np.searchsorted(known[order], keys, side="right") - 1
-    found = np.where(place >= 0, _at(order, place, NONE), NONE)
-    return np.where((found != NONE) & (keys != NONE) & (_at(known, found, NONE) == keys), found, NONE)
-
-
-def _at(values: Any, places: Integers, missing: float) -> Any:
-    """Return `values` at `places`, and `missing` where a place is NONE."""
-    if not len(values):
-        return np.full(len(places), missing)
-    return np.where(places == NONE, missing, values[np.maximum(places, 0)])
+    found = np.where(place >= 0, at(order, place), NONE)
+    return np.where((found != NONE) & (keys != NONE) & (at(known, found) == keys), found, NONE)
 
 
 def _choose_device(trace: Trace, windows: Windows, wanted: int | None) -> tuple[int, list[str]]:
@@ -186,17 +171,14 @@ def _choose_device(trace: Trace, windows: Windows, wanted: int | None) -> tuple[
     if wanted is not None and wanted not in numbers:
         raise TraceError(f"{trace.path}: --device: got {wanted}, the trace has {', '.join(map(str, numbers))}")
     device = int(numbers[np.bincount(inverse.ravel(), weights=busy).argmax()]) if wanted is None else wanted
-    others = [str(number) for number in numbers if number != device]
-    if not others:
-        return device, []
-    return device, [
-        f"the trace has work of several devices: device {device} counts, not {', '.join(others)}; see --device"
-    ]
+    others = ", ".join(str(number) for number in numbers if number != device)
+    remark = f"the trace has work of several devices: device {device} counts, not {others}; see --device"
+    return device, [remark] if others else []
 
 
-def _kinds(windows: Windows, work: Pieces) -> tuple[dict[str, float], float]:
+def _kinds(windows: Windows, work: Columns) -> tuple[dict[str, float], float]:
     """Return the seconds of each kind in all windows, and those of communication during which something computes."""
-    spans = {kind: select(work, work.kind == KINDS.index(kind)) for kind in PRIORITY}
+    spans = {kind: select(work, work.of["kind"] == KINDS.index(kind)) for kind in PRIORITY}
     found = exclusive(windows, spans, PRIORITY)
     found[IDLE] = max(0.0, windows.seconds - sum(found.values()))
     return found, max(0.0, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.tables import TERA, OperatorRow
@@ -36,18 +36,12 @@ def share(row: OperatorRow, probe: Probe | None) -> float | None:
     return row.tflops / rate.best_tflops
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """What a probe measured for one kind of time, for one rank."""
 
     rate: float
-    reached: float | None = None
-    """Of the operators of the trace, in the same unit; None where a trace does not tell."""
-
-    @property
-    def share(self) -> float | None:
-        """The part of the measured rate that the operators reached; None if unknown."""
-        return None if self.reached is None else self.reached / self.rate
+    share: float | None = None
+    """The part of the measured rate that the operators of the trace reached; None where a trace does not tell."""
 
 
 UNITS = {MATMUL: "TFLOP/s", ATTENTION: "TFLOP/s", MEMORY_BOUND: "GB/s", COMMUNICATION: "GB/s (bus)"}
@@ -64,9 +58,9 @@ def limits(side: Breakdown | None, probe: Probe | None, precision: str, ranks: i
         return {}
     found = {}
     if precision in probe.rates:
-        found[MATMUL] = Limit(probe.rates[precision].best_tflops / ranks, _reached(side, MATMUL, precision))
+        found[MATMUL] = _limit(probe.rates[precision].best_tflops / ranks, side, MATMUL, precision)
     if probe.attention_tflops is not None:
-        found[ATTENTION] = Limit(probe.attention_tflops / ranks, _reached(side, ATTENTION, None))
+        found[ATTENTION] = _limit(probe.attention_tflops / ranks, side, ATTENTION)
     if "triad" in probe.bandwidth:
         found[MEMORY_BOUND] = Limit(probe.bandwidth["triad"].gb_per_second / ranks)
     if sent := [one for one in probe.collectives if one.name == "all_reduce"]:
@@ -75,9 +69,10 @@ def limits(side: Breakdown | None, probe: Probe | None, precision: str, ranks: i
     return found
 
 
-def _reached(side: Breakdown | None, kind: str, precision: str | None) -> float | None:
-    """Return the TFLOP/s of all operators of a kind whose operations are known; None without one."""
+def _limit(rate: float, side: Breakdown | None, kind: str, precision: str | None = None) -> Limit:
+    """Return a limit in TFLOP/s with the share of all operators of a kind whose operations are known."""
     rows = [row for row in (side.operators if side else ()) if row.kind == kind and row.tflops is not None]
     rows = [row for row in rows if precision in (None, row.work.precision)]
     seconds = math.fsum(row.seconds for row in rows)
-    return math.fsum((row.work.flops or 0.0) * row.count for row in rows) / TERA / seconds if seconds else None
+    flops = math.fsum((row.work.flops or 0.0) * row.count for row in rows)
+    return Limit(rate, flops / TERA / seconds / rate if seconds else None)

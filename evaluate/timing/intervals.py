@@ -27,9 +27,8 @@ class Windows:
 
     def inside(self, start: Floats, end: Floats) -> Floats:
         """Return the length of each interval that lies inside the windows, in seconds."""
-        clipped: Floats = np.interp(end, self._edges, self._inside) - np.interp(start, self._edges, self._inside)
-        np.maximum(clipped, 0.0, out=clipped)
-        return clipped
+        length: Floats = np.interp(end, self._edges, self._inside) - np.interp(start, self._edges, self._inside)
+        return length.clip(min=0.0)
 
 
 def union(start: Floats, end: Floats) -> tuple[Floats, Floats]:

@@ -41,7 +41,6 @@ CAUSAL_PLACE = {
 _PRECISIONS = {"c10::BFloat16": "bf16", "float": "fp32"}
 _TOKENS_BEFORE_HEADS = ("aten::_flash_attention_forward", "aten::_flash_attention_backward")
 """Operators whose tensors are (batch, tokens, heads, width); those of the others are (batch, heads, tokens, width)."""
-FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ def work_of(name: str, shapes: Sequence[Any] | None) -> Work:
             return _attention(name, dims, types, _parsed(shapes[2]) if shapes else [])
     except (LookupError, TypeError, ValueError):
         pass  # shapes of another form than this operator's: it is then known by its name alone
-    return Work(name, _text(dims), None, None)
+    sizes = " ".join(str(one).replace("[", "(").replace("]", ")") for one in dims if one != [])
+    return Work(name, sizes, None, None)
 
 
 def _product(dims: Sequence[Any], types: Sequence[Any], place: int) -> Work:
@@ -88,7 +88,7 @@ def _attention(name: str, dims: Sequence[Any], types: Sequence[Any], concrete: S
     (batch, heads, queries, width), (_, _, keys, _), _ = dims[place : place + 3]
     if name in _TOKENS_BEFORE_HEADS:
         (_, queries, heads, _), (_, keys, _, _) = dims[place : place + 2]
-    flops = 2.0 * (BACKWARD_PRODUCTS if is_backward else FORWARD_PRODUCTS) * batch * heads * queries * keys * width
+    flops = 2.0 * (5 if is_backward else 2) * batch * heads * queries * keys * width
     causal = concrete[CAUSAL_PLACE[name]] if len(concrete) > CAUSAL_PLACE[name] else ""
     share = {"True": 0.5, "False": 1.0}.get(causal)
     sizes = f"{batch} x {heads} heads, {queries} x {keys} tokens, width {width}{', causal' if share == 0.5 else ''}"
@@ -108,7 +108,3 @@ def _parsed(text: str) -> list[Any]:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return []
     return found if isinstance(found, list) else []
-
-
-def _text(dims: Sequence[Any]) -> str:
-    return " ".join(str(one).replace("[", "(").replace("]", ")") for one in dims if one != [])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,32 +13,15 @@ Mask = NDArray[np.bool_]
 
 LATE_SHARE = 0.02
 """Share of the device's work that runs after the host's step from which on steps are cut on the device."""
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The steps that count."""
+def choose(
+    trace: Trace, wanted: tuple[int, int] | None, launched: Floats
+) -> tuple[Windows, tuple[int, ...], list[str]]:
+    """Return windows, numbers and remarks of the steps from first to last of `wanted`, or of all.
 
-    windows: Windows
-    numbers: tuple[int, ...]
-    """Numbers of `ProfilerStep#`; empty if the trace has none and counts as one step."""
-    remarks: tuple[str, ...]
-
-
-def parse_range(text: str) -> tuple[int, int]:
-    """Return first and last number of `FIRST-LAST` or `NUMBER`; raise ValueError for anything else."""
-    found = _RANGE.fullmatch(text.strip())
-    if not found or int(found[2] or found[1]) < int(found[1]):
-        raise ValueError(f"got {text!r}, wanted FIRST-LAST, such as 3-5, or one number")
-    return int(found[1]), int(found[2] or found[1])
-
-
-def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> Steps:
-    """Return the steps from first to last of `wanted`, or all.
-
-    `launched` has the time of launch of each piece of device work, NaN where it is unknown. Raises TraceError if the
-    trace does not have the steps.
+    There are no numbers if the trace has no `ProfilerStep#` and counts as one step. `launched` has the time of launch
+    of each piece of device work, NaN where it is unknown. Raises TraceError if the trace does not have the steps.
     """
     numbers, start, end = _marked(trace)
     if not len(numbers):
@@ -50,8 +30,7 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
                 f"{trace.path}: --steps: the trace has no ProfilerStep marks; leave --steps out, or record again with "
                 "profiler.step() after each step"
             )
-        remark = "the trace has no ProfilerStep marks: all of it counts as one step"
-        return Steps(_whole(trace), (), (remark,))
+        return _whole(trace), (), ["the trace has no ProfilerStep marks: all of it counts as one step"]
     chosen = np.ones(len(numbers), bool) if wanted is None else (numbers >= wanted[0]) & (numbers <= wanted[1])
     missing = [] if wanted is None else [n for n in (wanted[0], wanted[1]) if n not in numbers]
     if missing or not chosen.any():
@@ -65,7 +44,7 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
             f"the host ran ahead: {late:.0%} of the device's work ran after the step that launched it, so the steps "
             "are cut where the device begins the work of each"
         )
-    return Steps(windows, tuple(int(n) for n in numbers[chosen]), tuple(remarks))
+    return windows, tuple(int(n) for n in numbers[chosen]), remarks
 
 
 def _marked(trace: Trace) -> tuple[Integers, Floats, Floats]:

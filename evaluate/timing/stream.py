@@ -50,9 +50,8 @@ class EventStream:
         try:
             require_regular(self.path)
             with self.path.open("rb") as raw:
-                is_packed = raw.read(2) == _GZIP
-                raw.seek(0)
                 self._raw = raw
+                is_packed = raw.peek(len(_GZIP)).startswith(_GZIP)
                 self._file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 yield from self._values()
         except InputFileError as error:
@@ -66,10 +65,22 @@ class EventStream:
 
     def _values(self) -> Iterator[dict[str, Any]]:
         first = self._next()
+        self._place += 1
         if first == "[":
             yield from self._list()
         elif first == "{":
-            yield from self._object()
+            while self._next() != "}":
+                self._require('"')
+                key = self._value()
+                self._require(":")
+                self._place += 1
+                opening = self._next()
+                if key == "traceEvents" and opening == "[":
+                    self._place += 1
+                    yield from self._list()
+                else:
+                    self.header[key] = self._value()
+            self._place += 1
         else:
             raise self._wrong("is no JSON" if first else "is empty")
         if not self._found:
@@ -77,24 +88,7 @@ class EventStream:
         if self._next():
             raise self._wrong("has something behind the end of the trace")
 
-    def _object(self) -> Iterator[dict[str, Any]]:
-        self._place += 1
-        while (character := self._next()) != "}":
-            if character != '"':
-                raise self._wrong(CUT_OFF if not character else "is no valid JSON")
-            key = self._value()
-            if self._next() != ":":
-                raise self._wrong(CUT_OFF if not self._next() else "is no valid JSON")
-            self._place += 1
-            if key == "traceEvents" and self._next() == "[":
-                yield from self._list()
-            else:
-                self._next()
-                self.header[key] = self._value()
-        self._place += 1
-
     def _list(self) -> Iterator[dict[str, Any]]:
-        self._place += 1
         self._found = True
         while (character := self._next()) != "]":
             if not character:
@@ -105,6 +99,11 @@ class EventStream:
             elif event is not None:  # Chromium accepts a null behind the last comma
                 raise self._wrong("has an event that is no object")
         self._place += 1
+
+    def _require(self, wanted: str) -> None:
+        found = self._next()
+        if found != wanted:
+            raise self._wrong("is no valid JSON" if found else CUT_OFF)
 
     def _next(self) -> str:
         """Move to the next character that is neither blank nor a comma and return it; return "" at the end."""

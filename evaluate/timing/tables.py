@@ -9,7 +9,7 @@ import numpy as np
 
 from evaluate.timing.intervals import Floats, Windows, covered
 from evaluate.timing.shapes import Work, work_of
-from evaluate.timing.trace_file import NONE, Integers, Trace
+from evaluate.timing.trace_file import NONE, Columns, Integers, Trace, at
 from utils.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 
 TERA = 1e12
@@ -41,15 +41,10 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
-class OperatorRow:
-    """All calls of an operator with the same shapes in one step; calls and seconds are means over the steps."""
+class OperatorRow(Row):
+    """All calls of an operator with the same shapes; on a GPU its time is that of the kernels that it launched."""
 
-    name: str
-    kind: str
     work: Work
-    count: float
-    seconds: float
-    """On a GPU the time of the kernels that it launched."""
     kernel: str
     """Its longest kernel; empty for an operator of the host."""
     phase: str | None
@@ -63,87 +58,70 @@ class OperatorRow:
         return self.work.flops * self.count / self.seconds / TERA
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """Work of a device, or stretches of own time of the host's operators, in columns of equal length."""
-
-    start: Floats
-    end: Floats
-    kind: Integers
-    """Place in KINDS."""
-    name: Integers
-    operator: Integers
-    """Operator that it belongs to, NONE if that is not known."""
-    call: Integers
-    """Number of the call; the stretches of one operator of the host are one call."""
-    phase: Integers
-    """Place in PHASES, NONE if it is not known."""
-    group: Integers
-    """Place in `Trace.groups`, NONE if the trace does not name a group."""
-
-
-def select(work: Pieces, chosen: Any) -> tuple[Floats, Floats]:
+def select(work: Columns, chosen: Any) -> tuple[Floats, Floats]:
     """Return start and end of the chosen pieces."""
     return work.start[chosen], work.end[chosen]
 
 
-def kernels(trace: Trace, windows: Windows, work: Pieces, steps: int) -> tuple[Row, ...]:
+def kernels(trace: Trace, windows: Windows, work: Columns, steps: int) -> tuple[Row, ...]:
     """Return the kernels, or the operators of the host, by name and kind, the longest first."""
-    seconds, ran = _inside(windows, work)
-    found, calls, totals = _summed([work.name[ran], work.kind[ran]], work.call[ran], seconds)
-    computing = select(work, np.isin(work.kind, [KINDS.index(kind) for kind in COMPUTE]))
+    inside = _inside(windows, work)
+    found, calls, totals = _summed([inside.of["name"], inside.of["kind"]], inside.of["call"], inside.of["seconds"])
+    computing = _computing(work)
     rows = []
-    for (name, kind), count, total in zip(found.tolist(), calls, totals, strict=True):
+    for (name, kind), count, total in zip(found.tolist(), calls / steps, totals / steps, strict=True):
         word = KINDS[kind]
-        spans = select(work, (work.name == name) & (work.kind == kind))
-        if word == COMMUNICATION and _exposed(windows, spans, computing) <= _SHORTEST:
-            word = OVERLAPPED
-        rows.append(Row(trace.names[name], word, float(count) / steps, float(total) / steps))
+        if word == COMMUNICATION:
+            mine = select(work, (work.of["name"] == name) & (work.of["kind"] == kind))
+            word = OVERLAPPED if _exposed(windows, mine, computing) <= _SHORTEST else word
+        rows.append(Row(trace.names[name], word, float(count), float(total)))
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
 
-def groups(trace: Trace, windows: Windows, work: Pieces, steps: int) -> tuple[GroupRow, ...]:
+def groups(trace: Trace, windows: Windows, work: Columns, steps: int) -> tuple[GroupRow, ...]:
     """Return the process groups that the trace names, the one with the longest collectives first."""
-    computing = select(work, np.isin(work.kind, [KINDS.index(kind) for kind in COMPUTE]))
+    computing = _computing(work)
     rows = []
     for place, (name, ranks) in enumerate(trace.groups):
-        mine = select(work, work.group == place)
+        mine = select(work, work.of["group"] == place)
         inside = windows.inside(*mine)
         seconds, exposed = float(inside.sum()), _exposed(windows, mine, computing)
         rows.append(GroupRow(name, ranks, float((inside > 0).sum()) / steps, seconds / steps, exposed / steps))
     return tuple(sorted((row for row in rows if row.count), key=lambda row: (-row.seconds, row.group)))
 
 
-def operators(trace: Trace, windows: Windows, work: Pieces, steps: int, *, is_of_host: bool) -> tuple[OperatorRow, ...]:
+def operators(
+    trace: Trace, windows: Windows, work: Columns, steps: int, *, is_of_host: bool
+) -> tuple[OperatorRow, ...]:
     """Return the operators by name, kind, shapes and phase, the longest first; a kernel without one stands alone."""
-    seconds, ran = _inside(windows, work)
-    operator, kind, kernel, phase = work.operator[ran], work.kind[ran], work.name[ran], work.phase[ran]
-    is_known = operator != NONE
-    name = np.where(is_known, _of(trace.operators.of["name"], operator), kernel)
-    shapes = np.where(is_known, _of(trace.operators.of["shapes"], operator), NONE)
-    call = np.where(is_known, operator, -2 - work.call[ran])
-    keys = [name, kind, shapes, phase]
-    found, calls, totals = _summed(keys, call, seconds)
-    longest = {} if is_of_host else _longest(np.column_stack(keys), kernel, seconds)
+    of = _inside(windows, work).of
+    is_known = of["operator"] != NONE
+    name = np.where(is_known, at(trace.operators.of["name"], of["operator"]), of["name"])
+    shapes = at(trace.operators.of["shapes"], of["operator"])
+    keys = [name, of["kind"], shapes, of["phase"]]
+    found, calls, totals = _summed(keys, np.where(is_known, of["operator"], -2 - of["call"]), of["seconds"])
+    longest = {} if is_of_host else _longest(keys, of["name"], of["seconds"])
     rows = []
-    for (number, place, shape, part), count, total in zip(found.tolist(), calls, totals, strict=True):
-        text = trace.names[number]
+    for (number, kind, shape, phase), count, total in zip(found.tolist(), calls / steps, totals / steps, strict=True):
+        text, kernel = trace.names[number], longest.get((number, kind, shape, phase))
         work_done = work_of(text, None if shape == NONE else trace.shapes[shape])
-        top = longest.get((number, place, shape, part))
-        label = "" if top is None else trace.names[top]
-        means = (float(count) / steps, float(total) / steps)
-        rows.append(OperatorRow(text, KINDS[place], work_done, *means, label, None if part == NONE else PHASES[part]))
+        label = "" if kernel is None else trace.names[kernel]
+        part = None if phase == NONE else PHASES[phase]
+        rows.append(OperatorRow(text, KINDS[kind], float(count), float(total), work_done, label, part))
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
 
-def _inside(windows: Windows, work: Pieces) -> tuple[Floats, Any]:
-    """Return the seconds inside the windows of the pieces that have any, and which those are."""
-    seconds = windows.inside(work.start, work.end)
-    ran = seconds > 0
-    return seconds[ran], ran
+def _inside(windows: Windows, work: Columns) -> Columns:
+    """Return the pieces with time inside the windows, and that time as their `seconds`."""
+    seconds: Any = windows.inside(work.start, work.end)
+    return Columns(work.start, work.end, work.of | {"seconds": seconds}).where(seconds > 0)
 
 
-def _summed(keys: list[Integers], call: Integers, seconds: Floats) -> tuple[Any, Any, Any]:
+def _computing(work: Columns) -> tuple[Floats, Floats]:
+    return select(work, np.isin(work.of["kind"], [KINDS.index(kind) for kind in COMPUTE]))
+
+
+def _summed(keys: list[Integers], call: Integers, seconds: Any) -> tuple[Any, Any, Any]:
     """Return the different keys, and for each its calls and its seconds."""
     groups, inverse = np.unique(np.column_stack(keys), axis=0, return_inverse=True)
     inverse = inverse.ravel()
@@ -152,13 +130,9 @@ def _summed(keys: list[Integers], call: Integers, seconds: Floats) -> tuple[Any,
     return groups, calls, np.bincount(inverse, weights=seconds, minlength=len(groups))
 
 
-def _of(values: Integers, places: Integers) -> Integers:
-    return values[np.maximum(places, 0)] if len(values) else np.full(len(places), NONE)
-
-
-def _longest(keys: Any, kernel: Integers, seconds: Floats) -> dict[tuple[int, ...], int]:
+def _longest(keys: list[Integers], kernel: Integers, seconds: Any) -> dict[tuple[int, ...], int]:
     """Return for each key the kernel with most of its seconds."""
-    groups, _, totals = _summed([*keys.T, kernel], kernel, seconds)
+    groups, _, totals = _summed([*keys, kernel], kernel, seconds)
     order = np.argsort(totals, kind="stable")  # the longest comes last and stays
     return {tuple(row[:-1]): row[-1] for row in groups[order].tolist()}
 

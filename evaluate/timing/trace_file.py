@@ -58,9 +58,21 @@ class Columns:
     start: Floats
     end: Floats
     of: dict[str, Integers]
+    """A column `kind` has places in KINDS, `phase` places in PHASES; NONE where it is not known."""
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def where(self, chosen: Any) -> Columns:
+        """Return the chosen events."""
+        return Columns(self.start[chosen], self.end[chosen], {name: one[chosen] for name, one in self.of.items()})
+
+
+def at(values: Any, places: Integers, missing: float = NONE) -> Any:
+    """Return `values` at `places`, and `missing` where a place is NONE."""
+    if not len(values):
+        return np.full(len(places), missing)
+    return np.where(places == NONE, missing, values[np.maximum(places, 0)])
 
 
 @dataclass(frozen=True)
@@ -96,11 +108,15 @@ class Trace:
 def read(path: Path) -> Trace:
     """Return the trace in a file, plain or compressed with gzip; raise TraceError if there is none that can be used."""
     size = path.stat().st_size if path.is_file() else 0
-    is_silent = None if size >= SHOW_PROGRESS_FROM_BYTES else True
-    label = f"reading {shortened(path.name, 40)}"
     found = _Events()
     with tqdm(
-        total=size, unit="B", unit_scale=True, desc=label, disable=is_silent, leave=False, file=sys.stderr
+        total=size,
+        unit="B",
+        unit_scale=True,
+        desc=f"reading {shortened(path.name, 40)}",
+        disable=None if size >= SHOW_PROGRESS_FROM_BYTES else True,
+        leave=False,
+        file=sys.stderr,
     ) as bar:
         stream = EventStream(path, bar.update)
         count = found.fill(stream)
