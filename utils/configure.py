@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from utils.arguments import Parser, run
+from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError
 from utils.hardware.detect import HardwareError, visible_device, visible_gpus
 from utils.results.precision import RunsRule
@@ -23,12 +23,6 @@ from utils.settings.typed import check
 
 METHODS = {"jobs", "spec", "asked"}
 """Public names of RunConfig that are not values."""
-
-
-def _print_jobs(config: RunConfig) -> None:
-    """Print one line for each job in order: framework, model, run, and the path of its result; of auto the least."""
-    for framework, model, number in config.jobs(RunsRule.of(config.runs).least):
-        print(framework, model, number, config.results_dir / result_name(config.platform, framework, model, number))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,26 +54,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         if options.check:
             check(options.check, options.settings, options.platform)
-            return 0
+            return
         visible = options.visible_gpus or visible_gpus(options.platform)
         device = None if options.visible_gpus else visible_device(options.platform)
         config = load(options.platform, visible, arguments=options.settings, device=device)
         if options.jobs:
             require_writable(config.results_dir, "OUTPUT_DIR")
-    except (ConfigError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if options.jobs:
-        _print_jobs(config)
-    elif options.get:
-        print(getattr(config, options.get))
-    else:
-        for field in config.__dataclass_fields__:
-            print(f"{field}={getattr(config, field)}")
-    return 0
+            # in order; of RUNS=auto the least
+            for framework, model, number in config.jobs(RunsRule.of(config.runs).least):
+                path = config.results_dir / result_name(config.platform, framework, model, number)
+                print(framework, model, number, path)
+        elif options.get:
+            print(getattr(config, options.get))
+        else:
+            for field in config.__dataclass_fields__:
+                print(f"{field}={getattr(config, field)}")
+
+    return exit_code(work, (ConfigError, HardwareError))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from utils.arguments import Parser, run
+from utils.arguments import Parser, exit_code, run
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info, visible_gpus
 from utils.hardware.devices import DEVICES
 
@@ -28,14 +28,13 @@ def main(arguments: list[str] | None = None) -> int:
     if parser.parse_args(arguments).table:
         print(json.dumps([asdict(device) for device in DEVICES], indent=1))
         return 0
-    try:
+
+    def work() -> None:
         platform = detect_platform(os.environ)
         count = 1 if platform == "cpu" else visible_gpus(platform) or 0
         print(json.dumps(gpu_info(platform, count), indent=1))
-    except HardwareError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_code(work, (HardwareError,))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,9 @@ def visible_device(platform: str, torch_module: Any = None) -> str | None:
     torch = torch_module or _import_torch()
     if not torch.cuda.device_count():
         return None
-    device = _device(torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0), is_amd=platform == "amd")
+    *_, device = _identified(
+        torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0), is_amd=platform == "amd"
+    )
     return short_name(device) if device else None
 
 
@@ -143,47 +145,33 @@ def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
         )
     properties = torch.cuda.get_device_properties(0)
     is_amd = platform == "amd"
-    name, taken_for = _known_name(names[0], properties, is_amd=is_amd)
+    name, taken_for, device = _identified(names[0], properties, is_amd=is_amd)
     if taken_for:
         print(f"note: device: {taken_for}", file=sys.stderr)
     version = torch.version.hip if is_amd else torch.version.cuda
+    units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
+    unknown = f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
     return {
         "device_name": _Noted(taken_for, name) if taken_for else name or _Noted("torch gives no name"),
-        "total_memory_gb": _gigabytes(properties.total_memory),
-        "gpu_cores": _gpu_cores(name, properties, is_amd),
+        "total_memory_gb": memory_gb,
+        "gpu_cores": device.cores if device else _Noted(unknown),
         "software_stack": "rocm" if is_amd else "cuda",
         "software_version": version or _Noted("torch does not say"),
         "driver_version": _amd_driver_version() if is_amd else _nvidia_driver_version(),
     }
 
 
-def _gpu_cores(name: str, properties: Any, is_amd: bool) -> int | _Noted:
-    device = _device(name, properties, is_amd=is_amd)
-    if device is None:
-        units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
-        return _Noted(f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB")
-    return device.cores
-
-
-def _known_name(name: str, properties: Any, *, is_amd: bool) -> tuple[str, str]:
-    """Return the name of the board, and what it was taken for by, if the driver's own name is a generic one."""
+def _identified(name: str, properties: Any, *, is_amd: bool) -> tuple[str, str, Device | None]:
+    """Return the name of the board, what it was taken for by if the driver's name is a generic one, and its figures."""
+    units, memory_gb, taken_for = int(properties.multi_processor_count), _gigabytes(properties.total_memory), ""
     if not is_amd:
-        return name, ""
-    units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
-    architecture = str(getattr(properties, "gcnArchName", ""))
-    board = recognised(name, architecture, memory_gb, units * STREAM_PROCESSORS_PER_CU)
-    if board is None:
-        return name, ""
-    return board, f"named {name!r}; taken for {board} by {architecture}, {units} compute units, {memory_gb} GB"
-
-
-def _device(name: str, properties: Any, *, is_amd: bool) -> Device | None:
-    name, _ = _known_name(name, properties, is_amd=is_amd)
-    per_unit = (
-        STREAM_PROCESSORS_PER_CU if is_amd else CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
-    )
-    units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
-    return find_device(name, memory_gb, units * per_unit) if per_unit else None
+        per_unit = CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
+        return name, taken_for, find_device(name, memory_gb, units * per_unit) if per_unit else None
+    architecture, cores = str(getattr(properties, "gcnArchName", "")), units * STREAM_PROCESSORS_PER_CU
+    board = recognised(name, architecture, memory_gb, cores)
+    if board is not None:
+        taken_for = f"named {name!r}; taken for {board} by {architecture}, {units} compute units, {memory_gb} GB"
+    return board or name, taken_for, find_device(board or name, memory_gb, cores)
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -1,62 +1,74 @@
 """Table of accelerators with known peaks: datasheet numbers, each with its source, and the names that drivers report.
 
-The rows are in boards_nvidia.py and boards_amd.py. Every row is one whole board; `find_device` returns the part that is
-one torch device. An unknown device has no row and no peak: with the peak of another chip its utilization would look
-right and be wrong. A device that is announced and not sold yet has no row either.
+The rows are in boards.json; docs/extending.md describes an entry. Every row is one whole board; `find_device` returns
+the part that is one torch device. An unknown device has no row and no peak: with the peak of another chip its
+utilization would look right and be wrong. A device that is announced and not sold yet has no row either.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from utils.hardware.boards_amd import AMD
-from utils.hardware.boards_nvidia import NVIDIA
-from utils.hardware.device import NUMBERS, Device
-
-__all__ = [
-    "DEVICES",
-    "MEMORY_TOLERANCE",
-    "NUMBERS",
-    "SHORT_NAMES",
-    "Device",
-    "find_device",
-    "named",
-    "recognised",
-    "short_name",
-]
-
+NUMBERS = (
+    "memory_gb",
+    "memory_bandwidth_gb_per_second",
+    "dense_bf16_tflops",
+    "dense_fp8_tflops",
+    "dense_fp4_tflops",
+    "board_power_watts",
+    "cores",
+)
 MEMORY_TOLERANCE = (0.95, 1.08)
 """Range of reported over marketed memory: boards are sold in GB, built in GiB (1.0737 GB), and drivers reserve some."""
 
-DEVICES: tuple[Device, ...] = (*NVIDIA, *AMD)
-_BY_NAME = {board.name: board for board in DEVICES}
+
+@dataclass(frozen=True)
+class Device:
+    """One board by its datasheet; `sources` names the datasheet of each of NUMBERS, with its year and address.
+
+    `memory_gb` is the marketed number. Peaks are dense: NVIDIA's datasheets since Hopper print the figure with 2:4
+    sparsity, twice the dense one; it is halved in the rows, as their sources state. `dense_fp8_tflops` and
+    `dense_fp4_tflops` are None if the hardware lacks the format. `board_power_watts` is the highest value that the
+    vendor states; a machine may be configured lower. `names` are driver names of this board only. Drivers use
+    `names_with_memory` also for a part of it, and `names_with_cores` also for another board of equal memory: these
+    names match only together with the number that distinguishes them.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    memory_gb: float
+    memory_bandwidth_gb_per_second: float
+    dense_bf16_tflops: float
+    dense_fp8_tflops: float | None
+    dense_fp4_tflops: float | None
+    board_power_watts: float
+    cores: int
+    core_kind: str
+    sources: Mapping[str, str] = field(hash=False)
+    names_with_memory: tuple[str, ...] = ()
+    names_with_cores: tuple[str, ...] = ()
+    torch_devices_per_board: int = 1
+    architecture: str | None = None
+    """Target name of AMD's compiler, `gfx942`; None for NVIDIA."""
+
+
+def _board(row: Mapping[str, Any], documents: Mapping[str, str]) -> Device:
+    given: dict[str, Any] = {key: value for key, value in row.items() if key not in (*NUMBERS, "remark")}
+    given |= {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    given["sources"] = {number: row[number][1].format_map(documents) for number in NUMBERS}
+    return Device(**given, **{number: row[number][0] for number in NUMBERS})
+
+
+_TABLE = json.loads(Path(__file__).with_name("boards.json").read_text(encoding="utf8"))
+DEVICES: tuple[Device, ...] = tuple(_board(row, _TABLE["documents"]) for row in _TABLE["boards"])
 SHORT_NAMES: Mapping[str, Device] = {
-    short: _BY_NAME[name]
-    for short, name in {
-        "A100": "NVIDIA A100 SXM 80GB",
-        "H20": "NVIDIA H20 96GB",
-        "H100": "NVIDIA H100 SXM 80GB",
-        "H200": "NVIDIA H200 SXM 141GB",
-        "GH200": "NVIDIA GH200 144GB",
-        "L40S": "NVIDIA L40S 48GB",
-        "B200": "NVIDIA B200 180GB",
-        "B300": "NVIDIA B300 270GB",
-        "GB200": "NVIDIA GB200 186GB",
-        "GB300": "NVIDIA GB300 279GB",
-        "MI210": "AMD Instinct MI210",
-        "MI250": "AMD Instinct MI250",
-        "MI250X": "AMD Instinct MI250X",
-        "MI300A": "AMD Instinct MI300A",
-        "MI300X": "AMD Instinct MI300X",
-        "MI325X": "AMD Instinct MI325X",
-        "MI350X": "AMD Instinct MI350X",
-        "MI355X": "AMD Instinct MI355X",
-    }.items()
+    short: next(board for board in DEVICES if board.name == name) for short, name in _TABLE["short_names"].items()
 }
 """The board that a short name means: that of machines with eight where there are several, with the larger memory."""
-
-
 GENERIC = ("", "amd radeon graphics", "amd instinct")
 """Names, in small letters, that AMD's driver gives to boards that its list of names (libdrm, amdgpu.ids) does not have,
 or that a container cannot read."""
@@ -70,7 +82,8 @@ def recognised(name: str, architecture: str, total_memory_gb: float, cores: int)
     """
     if " ".join(name.split()).casefold() not in GENERIC:
         return None
-    parts = [(board, _one_torch_device(board)) for board in AMD if board.architecture == architecture.partition(":")[0]]
+    family = architecture.partition(":")[0]
+    parts = [(board, _one_torch_device(board)) for board in DEVICES if board.architecture == family]
     fitting = [board for board, part in parts if part.cores == cores and _fits_memory(part, total_memory_gb)]
     return fitting[0].names[0] if len(fitting) == 1 else None
 
@@ -129,18 +142,6 @@ def _one_torch_device(board: Device) -> Device:
     parts = board.torch_devices_per_board
     if parts == 1:
         return board
-    return replace(
-        board,
-        name=f"{board.name} (one of {parts} dies)",
-        memory_gb=board.memory_gb / parts,
-        memory_bandwidth_gb_per_second=board.memory_bandwidth_gb_per_second / parts,
-        dense_bf16_tflops=board.dense_bf16_tflops / parts,
-        dense_fp8_tflops=_part(board.dense_fp8_tflops, parts),
-        dense_fp4_tflops=_part(board.dense_fp4_tflops, parts),
-        board_power_watts=board.board_power_watts / parts,
-        cores=board.cores // parts,
-    )
-
-
-def _part(whole: float | None, parts: int) -> float | None:
-    return None if whole is None else whole / parts
+    whole = {number: getattr(board, number) for number in NUMBERS if getattr(board, number) is not None}
+    part = {number: value / parts for number, value in whole.items()} | {"cores": board.cores // parts}
+    return replace(board, name=f"{board.name} (one of {parts} dies)", **part)

@@ -23,6 +23,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,9 +32,9 @@ from utils import redact
 from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
-from utils.housekeeping import footprint, inventory
-from utils.housekeeping.footprint import open_file
-from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry, OnList, is_archive
+from utils.housekeeping import inventory
+from utils.housekeeping.footprint import ADOPT, FootprintError, open_file, opened, read_list, read_marker
+from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
@@ -74,60 +75,62 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     Raises ConfigError if the folder is missing, holds nothing to pack or an output.zip that is not the suite's,
     ArchiveError if it holds a secret, and OSError if a file cannot be read or written.
     """
-    try:
-        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise ConfigError(
-            f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror}); name the folder of the results"
-        ) from error
-    try:
+    with ExitStack() as stack:
         try:
-            footprint.read_marker(directory, f"OUTPUT_DIR={folder}")
-        except footprint.FootprintError as error:
+            directory = stack.enter_context(opened(folder))
+            read_marker(directory, f"OUTPUT_DIR={folder}")
+        except OSError as error:
+            raise ConfigError(
+                f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror}); name the folder of the results"
+            ) from error
+        except FootprintError as error:
             raise ConfigError(f"{error}; else train first") from error
-        listed = footprint.read_list(directory, str(folder))
-        total = len(_paths_to_pack(directory, listed))
-        if not total:
+        entries = _to_pack(directory, str(folder))
+        if not entries:
             raise ConfigError(
                 f"OUTPUT_DIR={folder}: holds no result, log or comparison that the suite wrote; train first, or, "
-                f"{footprint.ADOPT}"
+                f"{ADOPT}"
             )
-        with written_whole(folder / ARCHIVE, is_ours=is_archive) as (temporary,):
-            paths = _pack(directory, listed, temporary, total, environ)
-            _verify(temporary, paths)
-            temporary.chmod(MODE)
-    finally:
-        os.close(directory)
+        (temporary,) = stack.enter_context(written_whole(folder / ARCHIVE, is_ours=_is_archive))
+        paths = _pack(directory, entries, temporary, environ)
+        with zipfile.ZipFile(temporary) as archive:
+            damaged = archive.testzip()
+            if damaged is not None or archive.namelist() != paths:
+                raise ArchiveError(
+                    f"{temporary}: reads back damaged ({damaged or 'names'}); look at the disk and try again"
+                )
+        temporary.chmod(MODE)
     return folder / ARCHIVE, paths
 
 
-def _paths_to_pack(directory: int, listed: OnList) -> list[str]:
-    """Return the paths to pack; print those that have a name of ours and cannot be packed."""
-    paths = []
-    for entry in inventory.entries(directory, OUTPUT_LAYOUT, listed, is_strict=False):
-        if _is_packed(entry):
-            paths.append(entry.path)
-        elif entry.kind in PACKED:
-            print(redact.text(f"left out {inventory.shown(entry.path)}: {entry.foreign}"), file=sys.stderr)
-    return paths
+def _is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return inventory.has_our_end(file)
 
 
-def _is_packed(entry: Entry) -> bool:
-    return entry.kind in PACKED and entry.foreign is None
+def _to_pack(directory: int, where: str) -> list[Entry]:
+    """Return what to pack; print what has a name of ours and cannot be packed."""
+    found = inventory.entries(directory, OUTPUT_LAYOUT, read_list(directory, where), is_strict=False)
+    named = [entry for entry in found if entry.kind in PACKED]
+    for entry in named:
+        if entry.foreign is not None:
+            print(redact.text(f"left out {entry}: {entry.foreign}"), file=sys.stderr)
+    return [entry for entry in named if entry.foreign is None]
 
 
-def _pack(directory: int, listed: OnList, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
+def _pack(directory: int, entries: Sequence[Entry], path: Path, environ: Mapping[str, str]) -> list[str]:
     files: dict[str, Listed] = {}
     with_secret: list[str] = []
     started = time.monotonic()
     with zipfile.ZipFile(path, "w") as archive:
         archive.comment = ARCHIVE_COMMENT
-        for entry in inventory.entries(directory, OUTPUT_LAYOUT, listed, is_strict=False):
-            if not _is_packed(entry):
-                continue
-            files[entry.path], has_secret = _add(archive, entry, environ)
+        for entry in entries:
+            files[entry.path], has_secret = _add(archive, directory, entry, environ)
             with_secret += [redact.text(entry.path, environ)] if has_secret else []
-            _show_progress(len(files), total, time.monotonic() - started)
+            # not tqdm: this must run where nothing is installed
+            if sys.stderr.isatty() and time.monotonic() - started > _PROGRESS_DELAY_SECONDS:
+                end = "\n" if len(files) == len(entries) else ""
+                print(f"\rpacking {len(files):,} of {len(entries):,} files", end=end, file=sys.stderr, flush=True)
         manifest = manifest_of(files, ROOT)
         lists = {MANIFEST: manifest, SUMS: sums(files, manifest)}
         for name, content in lists.items():
@@ -140,12 +143,12 @@ def _pack(directory: int, listed: OnList, path: Path, total: int, environ: Mappi
     return [*files, *lists]
 
 
-def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
+def _add(archive: zipfile.ZipFile, directory: int, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
     """Pack a file piece by piece; return its entry of the manifest, and whether it or its path holds a secret."""
     member = _member(entry.path)
     member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
     digest, size, has_secret, before = sha256(), 0, redact.holds_secret(entry.path, environ), b""
-    with open_file(entry.directory, entry.name) as source, archive.open(member, "w") as target:
+    with open_file(directory, entry.path) as source, archive.open(member, "w") as target:
         while piece := source.read(CHUNK_BYTES):
             target.write(piece)
             digest.update(piece)
@@ -161,20 +164,6 @@ def _member(path: str) -> zipfile.ZipInfo:
     member.create_system = 3  # Unix, whose file mode follows
     member.external_attr = 0o100644 << 16
     return member
-
-
-def _verify(path: Path, paths: Sequence[str]) -> None:
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-        if damaged is not None or archive.namelist() != list(paths):
-            raise ArchiveError(f"{path}: reads back damaged ({damaged or 'names'}); look at the disk and try again")
-
-
-def _show_progress(done: int, total: int, elapsed_seconds: float) -> None:
-    """Print a count on a terminal once packing takes a while. Not tqdm: this must run where nothing is installed."""
-    if sys.stderr.isatty() and elapsed_seconds > _PROGRESS_DELAY_SECONDS:
-        end = "\n" if done == total else ""
-        print(f"\rpacking {done:,} of {total:,} files", end=end, file=sys.stderr, flush=True)
 
 
 def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:

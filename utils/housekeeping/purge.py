@@ -2,11 +2,11 @@
 
     python -m utils.housekeeping.purge --platform cpu [--with-data] [--dry-run | --adopt] [OUTPUT_DIR=...]
 
-`utils/housekeeping/inventory.py` decides which files are the suite's, `utils/housekeeping/footprint.py` from which
-folders they may be removed. A folder of a version that kept no list of the files it wrote is refused, and its files of
-ours are printed; --adopt adds these to the list and removes nothing. Of a file with several hard links only the name in
-the folder is removed. Standard library only. Exits 0; 1 if a file of the suite could not be removed; 2 if the folder is
-refused, with nothing removed.
+`utils/housekeeping/inventory.py` decides which files are the suite's. A folder is opened once, and everything later
+goes through its descriptor: replacing a folder of its path by a link afterwards cannot lead purge elsewhere. A folder
+of a version that kept no list of the files it wrote is refused, and its files of ours are printed; --adopt adds these
+to the list and removes nothing. Of a file with several hard links only the name in the folder is removed. Standard
+library only. Exits 0; 1 if a file of the suite could not be removed; 2 if the folder is refused, with nothing removed.
 """
 
 from __future__ import annotations
@@ -15,118 +15,112 @@ import argparse
 import errno
 import fcntl
 import os
+import pwd
+import re
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from utils import written
 from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
-from utils.housekeeping.footprint import Guarded
-from utils.housekeeping.inventory import Entry, shown
+from utils.housekeeping.footprint import opened
+from utils.housekeeping.inventory import Entry, OnList
 from utils.housekeeping.layout import DATA_LAYOUT, MARKS, OUTPUT_LAYOUT, Layout
 from utils.settings.config import PLATFORMS, ROOT, folders
 from utils.written import LIST, MARKER
 
+MOUNTS = Path("/proc/self/mountinfo")
 FOLDERS = ("OUTPUT_DIR", "DATA_DIR")
 
 
-@dataclass
-class Tally:
-    """Counts of what was removed from a folder, and what was left in it."""
-
-    is_dry_run: bool
-    files: int = 0
-    folders: int = 0
-    bytes: int = 0
-    """Sum of the file sizes; less space is freed if a file has other hard links."""
-    left: list[tuple[str, str]] = field(default_factory=list)
-    """Path and reason."""
-    failures: int = 0
-    """Number of entries of `left` that are the suite's."""
-
-    @property
-    def verb(self) -> str:
-        """Verb of the report, for a dry run or a real one."""
-        return "would remove" if self.is_dry_run else "removed"
-
-    def removed(self, path: str, size_bytes: int | None) -> None:
-        """Count and print a file, or a folder if the size is None."""
-        print(f"{self.verb} {shown(path)}{'/' if size_bytes is None else ''}")
-        if size_bytes is None:
-            self.folders += 1
-        else:
-            self.files, self.bytes = self.files + 1, self.bytes + size_bytes
-
-    def keeps(self, folder: str) -> bool:
-        """Return True if something below `folder` (empty: anywhere) is left."""
-        return any(path.startswith(folder + "/" if folder else "") for path, _ in self.left)
-
-    def failed(self, path: str, reason: str) -> None:
-        """Record something of the suite that could not be removed."""
-        self.left.append((path, reason))
-        self.failures += 1
+class RefusedError(ConfigError):
+    """Nothing may be removed from the folder; the message states why."""
 
 
-def purge(folder: Guarded, layout: Layout, gone: list[os.stat_result], *, is_dry_run: bool) -> Tally:
-    """Remove the suite's files below an open and locked folder, then the folder itself if nothing else is in it.
+class Guarded(NamedTuple):
+    """An open folder whose files of ours may be removed, and its parent."""
 
-    `gone` lists the folders that were removed completely before: a dry run still finds them.
+    where: str
+    """Setting and path."""
+    path: Path
+    directory: int
+    parent: int
+    layout: Layout
+
+    def entries(self, listed: OnList, *, is_strict: bool = True) -> Iterator[Entry]:
+        """Yield what is in it."""
+        return inventory.entries(self.directory, self.layout, listed, is_strict=is_strict)
+
+    def on_list(self) -> OnList:
+        """Return the list of the files that the suite wrote into it."""
+        return footprint.read_list(self.directory, str(self.path))
+
+
+def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded | None:
+    """Open the absolute `path` of the setting `key`, to be closed with `stack`; return None if it does not exist.
+
+    Raises RefusedError for `/`, the home folder, the checkout and every folder above them, a mount point, anything but
+    a folder, and a path with a symbolic link in it.
     """
-    tally = Tally(is_dry_run)
-    for entry in inventory.entries(folder.directory, layout, _list_of(folder)):
-        if any(os.path.samestat(entry.status, purged) for purged in gone):
-            continue
-        if entry.foreign is not None:
-            tally.left.append((_named(entry), entry.foreign))
-        elif entry.kind not in MARKS and not (entry.is_folder and tally.keeps(entry.path)):
-            _remove(entry, tally)
-    _finish(folder, tally, gone)
-    return tally
-
-
-def adopt(folder: Guarded, layout: Layout, kind: str) -> None:
-    """Mark a folder, and add the files in it that are recognised by name and content to its list; print all others."""
-    footprint.mark(folder.path, kind)
-    found = [(_named(entry), entry) for entry in inventory.entries(folder.directory, layout, None)]
-    ours = [path for path, entry in found if _is_adoptable(entry)]
-    written.note(*(folder.path / path for path in ours))
-    for path, entry in found:
-        if entry.kind not in MARKS:
-            print(f"left {shown(path)}: {entry.foreign}" if entry.foreign else f"adopted {shown(path)}")
-    print(f"{folder.path}: adopted {_counted(len(ours), 'file or folder')}; ./shell/purge.sh removes them")
-
-
-def require_list(folder: Guarded, layout: Layout, key: str) -> None:
-    """Raise RefusedError, after printing what can be adopted, if the folder has files of ours and no list of them."""
-    if _list_of(folder) is None:
-        ours = [_named(entry) for entry in inventory.entries(folder.directory, layout, None) if _is_adoptable(entry)]
-        print(*(f"can be adopted: {shown(path)}\n" for path in ours), sep="", end="")
-        if ours:
-            raise footprint.RefusedError(
-                f"{key}={folder.path}: was made before the suite kept a list of its files; {footprint.ADOPT}"
+    where = f"{key}={path}"
+    for place in (*reversed(path.parents), path):
+        if place.is_symlink():
+            raise RefusedError(
+                f"{where}: {place} is a symbolic link; to purge its target, set {key}={os.path.realpath(path)}"
             )
+    path = Path("/", os.path.normpath(path).lstrip("/"))  # without links, `..` is the parent folder
+    try:
+        directory = stack.enter_context(opened(path))
+        parent = stack.enter_context(opened("..", directory))
+        if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(directory), path.lstat()):
+            raise RefusedError(f"{where}: changed while this ran")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RefusedError(f"{where}: cannot be opened as a folder ({error.strerror})") from error
+    for place, what in _protected():
+        # the folders themselves and not their paths: one folder can have several paths
+        with suppress(OSError):  # a missing folder cannot be the open one
+            if os.path.samestat(os.fstat(directory), place.stat()):
+                raise RefusedError(f"{where}: is {what}; name the folder that holds the results")
+    points: set[bytes] = set()
+    with suppress(OSError):  # there may be no /proc; in the kernel's list, proc(5), is a bind mount too
+        for line in MOUNTS.read_bytes().splitlines():
+            points.add(re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), line.split()[4]))
+    if path.is_mount() or os.fsencode(path) in points:
+        raise RefusedError(f"{where}: is a mount point; name a folder below it")
+    return Guarded(where, path, directory, parent, layout)
 
 
-def _is_adoptable(entry: Entry) -> bool:
-    return entry.foreign is None and entry.kind not in MARKS and entry.kind != "temporary"
+def _protected() -> Iterator[tuple[Path, str]]:
+    homes = {os.environ.get("HOME", "")}
+    with suppress(KeyError):  # in a container the user may have no entry
+        homes.add(pwd.getpwuid(os.getuid()).pw_dir)
+    places = [(Path(home), "the home folder") for home in sorted(homes) if home.startswith("/")]
+    for place, what in [(Path("/"), "the root of the file system"), *places, (ROOT, "the checkout")]:
+        yield place, what
+        for above in (*place.parents, *Path(os.path.realpath(place)).parents):
+            yield above, f"a folder that {what} is in"
 
 
-def _list_of(folder: Guarded) -> inventory.OnList:
-    return footprint.read_list(folder.directory, str(folder.path))
+def _refuse(folder: Guarded) -> None:
+    """Refuse a folder without our marker, one made before there was a list, after printing what can be adopted."""
+    footprint.read_marker(folder.directory, folder.where)
+    if folder.on_list() is None:
+        ours = [entry for entry in folder.entries(None) if _is_adoptable(entry)]
+        print(*(f"can be adopted: {entry}\n" for entry in ours), sep="", end="")
+        if ours:
+            raise RefusedError(f"{folder.where}: was made before the suite kept a list of its files; {footprint.ADOPT}")
 
 
-def _named(entry: Entry) -> str:
-    return entry.path + "/" * stat.S_ISDIR(entry.status.st_mode)
-
-
-def refuse_in_use(folder: Guarded, layout: Layout) -> None:
+def _refuse_in_use(folder: Guarded) -> None:
     """Raise FootprintError if data are being prepared in the folder, which data/encoding/pair.py locks meanwhile."""
-    for entry in inventory.entries(folder.directory, layout, {}, is_strict=False):
+    for entry in folder.entries({}, is_strict=False):
         if entry.kind == "data lock" and stat.S_ISREG(entry.status.st_mode):
             with footprint.open_file(entry.directory, entry.name) as lock:
                 try:
@@ -137,58 +131,93 @@ def refuse_in_use(folder: Guarded, layout: Layout) -> None:
                     ) from error
 
 
-def _remove(entry: Entry, tally: Tally) -> None:
-    try:
-        if not entry.is_unchanged():
-            tally.failed(entry.path, "changed while this ran")
-            return
-        if not tally.is_dry_run:
-            (os.rmdir if entry.is_folder else os.unlink)(entry.name, dir_fd=entry.directory)
-    except OSError as error:
-        tally.failed(entry.path, f"could not be removed ({error.strerror})")
-    else:
-        tally.removed(entry.path, None if entry.is_folder else entry.status.st_size)
+def _is_adoptable(entry: Entry) -> bool:
+    return entry.foreign is None and entry.kind not in (*MARKS, "temporary")
 
 
-def _finish(folder: Guarded, tally: Tally, gone: list[os.stat_result]) -> None:
-    """Remove the lock, and the marker with the folder: while the marker is there, purge can be run again.
+def _adopt(folder: Guarded) -> None:
+    """Mark a folder, and add the files in it that are recognised by name and content to its list; print all others."""
+    footprint.mark(folder.path, footprint.DATA if folder.layout is DATA_LAYOUT else footprint.OUTPUT)
+    found = list(folder.entries(None))
+    ours = [folder.path / entry.path for entry in found if _is_adoptable(entry)]
+    written.note(*ours)
+    for entry in found:
+        if entry.kind not in MARKS:
+            print(f"left {entry}: {entry.foreign}" if entry.foreign else f"adopted {entry}")
+    print(f"{folder.path}: adopted {_counted(len(ours), 'file or folder')}; ./shell/purge.sh removes them")
 
-    The list goes too: a file that comes later could have the identity of one that is gone.
+
+def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> int:
+    """Remove the suite's files below an open and locked folder, then the folder itself if nothing else is in it.
+
+    `gone` lists the folders that were removed completely before: a dry run still finds them. Prints a line for each
+    entry; returns the number of those of the suite that could not be removed.
     """
+    verb = "would remove" if is_dry_run else "removed"
+    left: list[str] = []
+    kept: list[Path] = []
+    sizes: list[int | None] = []
+    failures = 0
+    for entry in folder.entries(folder.on_list()):
+        if any(os.path.samestat(entry.status, purged) for purged in gone):
+            continue
+        reason = entry.foreign
+        if reason is None:
+            if entry.kind in MARKS or (entry.is_folder and any(Path(entry.path) in path.parents for path in kept)):
+                continue
+            reason = _why_not_removed(entry, is_dry_run)
+            failures += reason is not None
+        if reason is not None:
+            left.append(f"{entry}: {reason}")
+            kept.append(Path(entry.path))
+        else:
+            print(f"{verb} {entry}")
+            sizes.append(None if entry.is_folder else entry.status.st_size)
     status = os.fstat(folder.directory)
     try:
-        if not tally.is_dry_run:
+        if not is_dry_run:
+            # the list goes too: a file that comes later could have the identity of one that is gone
             with suppress(FileNotFoundError):
-                if not tally.failures:
+                if not failures:
                     os.unlink(LIST, dir_fd=folder.directory)
             os.unlink(footprint.LOCK, dir_fd=folder.directory)
-        if tally.keeps(""):
-            tally.left.append((MARKER, "marks the folder as the suite's while anything else is in it"))
-            return
-        if not tally.is_dry_run:
-            _remove_emptied(folder, status)
+            if not kept:
+                now = os.stat(folder.path.name, dir_fd=folder.parent, follow_symlinks=False)
+                if inventory.names(folder.directory) != [MARKER] or not os.path.samestat(status, now):
+                    raise OSError(errno.EBUSY, "changed while this ran")
+                # last, so that purge can be run again while the folder is there
+                os.unlink(MARKER, dir_fd=folder.directory)
+                os.rmdir(folder.path.name, dir_fd=folder.parent)
     except OSError as error:
-        tally.failed(".", f"could not be removed ({error.strerror})")
+        left.append(f".: could not be removed ({error.strerror})")
+        failures += 1
     else:
-        gone.append(status)
-        tally.removed(".", None)
+        if kept:
+            left.append(f"{MARKER}: marks the folder as the suite's while anything else is in it")
+        else:
+            gone.append(status)
+            sizes.append(None)
+            print(f"{verb} ./")
+    print(*(f"left {line}\n" for line in left), sep="", end="")
+    folders, files = sizes.count(None), [size for size in sizes if size is not None]
+    print(
+        f"{folder.path}: {verb} {_counted(len(files), 'file')} ({sum(files):,} bytes) and "
+        f"{_counted(folders, 'folder')}{f', left {len(left):,}' if left else ''}"
+    )
+    return failures
 
 
-def _remove_emptied(folder: Guarded, status: os.stat_result) -> None:
-    if inventory.names(folder.directory) != [MARKER] or not os.path.samestat(
-        status, os.stat(folder.path.name, dir_fd=folder.parent, follow_symlinks=False)
-    ):
-        raise OSError(errno.EBUSY, "changed while this ran")
-    os.unlink(MARKER, dir_fd=folder.directory)
-    os.rmdir(folder.path.name, dir_fd=folder.parent)
-
-
-def _report(folder: Guarded, tally: Tally) -> None:
-    for path, reason in tally.left:
-        print(f"left {shown(path)}: {reason}")
-    files, folders = _counted(tally.files, "file"), _counted(tally.folders, "folder")
-    left = f", left {len(tally.left):,}" if tally.left else ""
-    print(f"{folder.path}: {tally.verb} {files} ({tally.bytes:,} bytes) and {folders}{left}")
+def _why_not_removed(entry: Entry, is_dry_run: bool) -> str | None:
+    """Remove a file or an empty folder if its name still belongs to it; return the reason if that is impossible."""
+    try:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(entry.name, dir_fd=entry.directory, follow_symlinks=False), entry.status):
+                if not is_dry_run:
+                    (os.rmdir if entry.is_folder else os.unlink)(entry.name, dir_fd=entry.directory)
+                return None
+    except OSError as error:
+        return f"could not be removed ({error.strerror})"
+    return "changed while this ran"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -229,30 +258,26 @@ def _check(settings: Sequence[str]) -> None:
 
 def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool, is_adopted: bool) -> int:
     """Purge the folders and return the number of failures; nothing is removed before all folders are accepted."""
-    opened = []
     with ExitStack() as stack:
+        folders = []
         for key, path, layout in _in_order(output_dir, data_dir):
-            folder = footprint.open_guarded(stack, path, key, ROOT, is_adopted=is_adopted)
+            folder = _guarded(stack, key, path, layout)
             if folder is None:
                 print(f"{key}={path}: does not exist; nothing to do")
                 continue
+            folders.append(folder)
             if not is_adopted:
-                require_list(folder, layout, key)
+                _refuse(folder)
             if layout is not OUTPUT_LAYOUT:
-                refuse_in_use(folder, layout)
-            opened.append((folder, layout))
-        for folder, _ in opened:
+                _refuse_in_use(folder)
+        for folder in folders:
             stack.enter_context(footprint.locked(folder.directory, str(folder.path), create=not is_dry_run))
+        if is_adopted:
+            for folder in folders:
+                _adopt(folder)
+            return 0
         gone: list[os.stat_result] = []
-        failures = 0
-        for folder, layout in opened:
-            if is_adopted:
-                adopt(folder, layout, footprint.DATA if layout is DATA_LAYOUT else footprint.OUTPUT)
-                continue
-            tally = purge(folder, layout, gone, is_dry_run=is_dry_run)
-            _report(folder, tally)
-            failures += tally.failures
-    return failures
+        return sum([_purge(folder, gone, is_dry_run=is_dry_run) for folder in folders])
 
 
 def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, Layout]]:
