@@ -21,7 +21,7 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.figures import Figure
-from evaluate.metrics.measured_rate import started
+from evaluate.metrics.measured_rate import moment_of
 from evaluate.metrics.metrics import last_loss, utilisation
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
@@ -89,7 +89,7 @@ def sort(
     runs: list[Run] = []
     left_out = []
     for entry in entries:
-        start = started(entry.result)
+        start = moment_of(entry.result)
         if since and start and start < since:
             continue
         rate = tokens_per_second_per_gpu(entry.result) if entry.is_counted else None
