@@ -97,7 +97,8 @@ def _read(inputs: list[Path], totals: Totals, scratch: Scratch, read: deque[tupl
 
 
 def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals, scratch: Scratch) -> None:
-    lengths = np.fromfile(file_of(job.folder, part.number, "lengths"), dtype="<i8")
+    # np.fromfile turns the exception of a signal handler into a TypeError if it runs while numpy looks at the path
+    lengths = np.frombuffer(file_of(job.folder, part.number, "lengths").read_bytes(), dtype="<i8")
     for ids in _documents(part, job.folder, lengths, scratch):
         totals.written.update(ids)
         file.write(ids)
