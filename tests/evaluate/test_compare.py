@@ -65,24 +65,6 @@ def test_the_geometric_mean_and_the_spread_are_over_runs(tmp_path: Path) -> None
     assert row["step_time_seconds"]["mean"] == pytest.approx((0.5 * 0.25 * 0.5) ** (1 / 3))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"resolved_config__tp": 4}, ["REJECTED", "tp: asked 1, ran 4"]),
-        ({"status": "timeout", "reason": "stopped after 3600 s"}, ["stopped after 3600 s"]),
-    ],
-)
-def test_a_result_that_does_not_count_is_shown_and_not_averaged(
-    tmp_path: Path, changes: dict[str, Any], words: list[str], capsys: Captured
-) -> None:
-    (group,) = groups(tmp_path, result(), result(0.25, run=2, **changes))
-    (row,) = group["rows"]
-    assert row["tokens_per_second_per_gpu"]["runs"] == [16384]
-    assert (row["runs_counted"], row["runs_found"]) == (1, 2)
-    for text in (capsys.readouterr().out, (tmp_path / "compare.md").read_text()):
-        assert all(word in text for word in ["1 of 2", *words])
-
-
 @pytest.mark.parametrize(("others", "rows"), [((), [1]), (({"fingerprint__dataset_bin_sha256": "7" * 64},), [1, 1, 1])])
 def test_a_run_that_failed_early_joins_the_row_that_matches_if_there_is_only_one(
     tmp_path: Path, others: tuple[dict[str, Any], ...], rows: list[int]
@@ -117,14 +99,6 @@ def test_a_copy_of_a_result_is_not_another_run(tmp_path: Path, capsys: Captured)
     assert "same content as" in " ".join(capsys.readouterr().out.split())
 
 
-def test_without_two_sides_the_report_begins_with_no_verdict(tmp_path: Path, capsys: Captured) -> None:
-    found = compared(write(tmp_path, [result()]), "--format", "json,md", code=3)
-    assert (found["verdicts"], found["by"], found["band"]) == ([], "framework", 0.03)
-    start = "No verdict: there are no two sides to compare by framework"
-    assert capsys.readouterr().out.startswith(start)
-    assert (tmp_path / "compare.md").read_text().splitlines()[2].startswith(f"{start}; all results")
-
-
 def vendors(**changes: Any) -> list[Result]:
     return runs("nvd", 1.0) + runs("amd", 0.9, **changes)
 
@@ -132,12 +106,6 @@ def vendors(**changes: Any) -> list[Result]:
 def test_warnings_are_noted(tmp_path: Path) -> None:
     found = groups(tmp_path, result(framework="mega"), result(framework="hf", warnings=["data: slow"]))[0]["notes"]
     assert "A cpu/hf, run 1: data: slow" in found
-
-
-@pytest.mark.parametrize(("count", "is_noted"), [(4, True), (5, False)])
-def test_fewer_than_five_runs_are_noted(tmp_path: Path, count: int, is_noted: bool, capsys: Captured) -> None:
-    groups(tmp_path, *(result(run=number) for number in range(1, count + 1)))
-    assert ("fewer than five runs" in capsys.readouterr().out) == is_noted
 
 
 @pytest.mark.parametrize(("columns", "no_color"), [("80", ""), ("100", "1")])

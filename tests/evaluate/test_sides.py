@@ -175,15 +175,6 @@ def test_the_steps_that_a_summary_leaves_out_move_nothing(tmp_path: Path) -> Non
     assert found.verdict["inputs"][1][0]["steps"] == "steps 11 to 100"
 
 
-@pytest.mark.parametrize(("options", "first"), [((), "nvd"), (("--baseline", "amd"), "amd")])
-def test_a_ratio_of_the_table_has_the_direction_of_the_verdict(
-    tmp_path: Path, options: tuple[str, ...], first: str
-) -> None:
-    found = judged(tmp_path, runs("nvd", 1.0) + runs("amd", 0.8), *options)
-    group = found.json["groups"][0]
-    assert (found.verdict["ratio"] > 1, group["rows"][0]["platform"]) == (first == "nvd", first)
-
-
 # --- losses and odd runs ---------------------------------------------------------------------------------------------
 
 

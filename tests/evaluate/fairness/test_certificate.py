@@ -17,7 +17,6 @@ TP4 = settings(tp=4, dp=2, gradient_accumulation=32)
 HEAT = {"hw_thermal_slowdown": 12.4, "sw_power_cap": 80.0}
 FUSED = ran(fused_ops={"rope": True, "loss": False, "bias": False})
 RECIPE = environment(NCCL_NVLS_ENABLE="0", TORCH_NCCL_AVOID_RECORD_STREAMS="1")
-TUNED = "the fastest kernel is looked for"
 BEST = of(method="best")
 
 

@@ -188,16 +188,14 @@ def test_a_comparison_names_unproven_items_first(tmp_path: Path) -> None:
         for day in (1, 2):
             save(tmp_path, f"{platform}_llama_2025010{day}_120000", timestamp=f"{day}")
         save(tmp_path, f"{platform}_qwen", loss_values=[])
-    assert compare.main([str(tmp_path), "--target-loss", "9", "--format", "md,html,json"]) == compare.NOTHING_COMPARABLE
+    assert compare.main([str(tmp_path), "--target-loss", "9", "--format", "md,json"]) == compare.NOTHING_COMPARABLE
     verdicts = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
     assert [(verdict["model"], verdict["runs"]) for verdict in verdicts] == [("llama", [2, 2]), ("qwen", [1, 1])]
     for verdict in verdicts:
         assert verdict["reasons"][0].startswith("neither model nor data is proven to be the same")
         unknown = {item["name"] for item in verdict["certificate"] if item["state"] == "unknown"}
         assert {"data", "tokenizer", "number of parameters", "precision", "track", "model size"} <= unknown
-    assert "18," not in verdicts[0]["sentence"]
-    for name in ("compare.md", "compare.html"):
-        assert "neither model nor data is proven" in (tmp_path / name).read_text()
+    assert "neither model nor data is proven" in (tmp_path / "compare.md").read_text()
 
 
 def test_a_figure_that_could_not_be_measured_is_unknown(tmp_path: Path) -> None:

@@ -72,22 +72,7 @@ def test_the_page_makes_no_request_logs_nothing_and_shows_tables_and_charts(chro
     assert len(tab.complaints) >= 2 and all("Content Security Policy" in line for line in tab.complaints)
     words = tab.value("[...document.querySelectorAll('.card .word')].map(word => word.textContent)")
     assert [word.split(maxsplit=1)[1] for word in words] == ["faster", "not comparable"]
-    # the verdicts; for each model throughput, step time, memory (and MFU where the device is known) and two curves
-    labels = tab.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
-    assert len(labels) == 1 + 2 * 6 and labels[0].startswith("Ratios of tokens/s/GPU with 95 % intervals: <script>")
     assert tab.value("[...document.querySelectorAll('figure svg')].every(svg => svg.getBBox().width > 100)")
-    headings = tab.value("[...document.querySelectorAll('h1, h2, h3')].map(heading => heading.textContent)")
-    assert (
-        headings.index("llama, mega, method equal")
-        < headings.index("llama tiny, method equal")
-        < headings.index("Certificates")
-        < headings.index("Method")
-    )
-    assert tab.value("[...document.querySelectorAll('caption')].map(c => c.textContent)").count(
-        "Results that do not count: llama tiny, method equal"
-    )
-    rows = tab.value("[...document.querySelectorAll('tr')].map(row => row.textContent.trim())")
-    assert any(row.startswith("QKV biasdiffers, not comparablefalsetrue") for row in rows)
     assert HOSTILE in tab.value("document.querySelector('.card').innerText")
     assert HOSTILE in tab.value("document.querySelector('table').innerText")
     assert tab.value("document.scripts.length") == 2, "that of the page, and the one above that did not run"

@@ -21,39 +21,29 @@ from scipy import stats
 from sides import H100, H200, MI300X, MI355X, Result, failed_early, on, run, runs
 
 KEPT = Path(__file__).parent / "golden"
-FRAMEWORKS = ("mega", "hf", "bridge", "titan", "nemo", "prim")
-FIRST_STEADY = 10
 LEVEL = 0.04
 """Of an interval of 95 % and a p-value of 5 %, with what simulations took off (docs/verdict.md)."""
 
 
-def devices(*seconds: float) -> list[Result]:
-    return [one for device, each in zip((H100, H200, MI300X, MI355X), seconds, strict=True) for one in on(device, each)]
-
-
-def frameworks(step: float, count: int = 3) -> list[Result]:
-    return [
-        one for place, name in enumerate(FRAMEWORKS) for one in runs("nvd", 1 + place * step, count, framework=name)
-    ]
-
-
-def failed() -> list[Result]:
-    late = run("amd", 4, status="oom", reason="out of memory at step 3")
-    return [*runs("nvd", 1.0), *runs("amd", 0.9), late, failed_early(model="qwen", platform="nvd")]
-
-
 FOLDERS: dict[str, list[Result]] = {
-    "tie": [*runs("nvd", 1.0, 5), *runs("amd", 1.003, 5)],
-    "not_comparable": [*runs("nvd", 1.0), *runs("amd", 0.8, resolved_config__qkv_bias=True)],
-    "failed": failed(),
-    "four_devices": devices(1.0, 0.9, 0.901, 0.5),
+    "tie": runs("nvd", 1.0, 5) + runs("amd", 1.003, 5),
+    "not_comparable": runs("nvd", 1.0) + runs("amd", 0.8, resolved_config__qkv_bias=True),
+    "failed": [
+        *(*runs("nvd", 1.0), *runs("amd", 0.9), run("amd", 4, status="oom", reason="out of memory at step 3")),
+        failed_early(model="qwen", platform="nvd"),
+    ],
+    "four_devices": on(H100, 1.0) + on(H200, 0.9) + on(MI300X, 0.901) + on(MI355X, 0.5),
     "one_side": runs("nvd", 1.0),
-    "full_size": [*runs("nvd", 10.0, model_size="full"), *runs("amd", 9.0, model_size="full")],
-    "undecided": [*runs("nvd", 1.0, 2), *runs("amd", 0.9, 2)],
-    "six_frameworks": frameworks(0.1),
-    "six_frameworks_alike": frameworks(0.001, 4),
+    "full_size": runs("nvd", 10.0, model_size="full") + runs("amd", 9.0, model_size="full"),
+    "undecided": runs("nvd", 1.0, 2) + runs("amd", 0.9, 2),
+    "six_frameworks": [
+        one
+        for place, name in enumerate(("mega", "hf", "bridge", "titan", "nemo", "prim"))
+        for one in runs("nvd", 1 + place / 10, framework=name)
+    ],
+    "alike": [one for name in ("mega", "hf", "titan") for one in runs("nvd", 1.0, 4, framework=name)],
     "two_models": runs("nvd", 1.0) + runs("amd", 0.9) + runs("nvd", 2, model="qwen") + runs("amd", 1.3, model="qwen"),
-}  # fmt: skip
+}
 GOLDEN = list(FOLDERS)[:4]
 
 
@@ -97,7 +87,7 @@ def test_the_kept_reports_are_made_again(made: dict[str, Report], name: str, req
 def logs(results: list[Result], device: str) -> np.ndarray[Any, Any]:
     """Return the logarithm of the mean steady step of each counted run of a device."""
     mine = [one for one in results if one["status"] == "ok" and one["gpu_info"]["device_name"] == device]
-    return np.array([np.log(np.mean(one["step_times"][FIRST_STEADY:])) for one in mine])
+    return np.array([np.log(np.mean(one["step_times"][10:])) for one in mine])
 
 
 @pytest.mark.parametrize("name", ["tie", "failed", "four_devices", "full_size", "undecided"])
