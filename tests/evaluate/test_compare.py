@@ -167,21 +167,6 @@ def test_a_format_imports_only_what_it_needs_and_never_torch(tmp_path: Path, nam
     assert done.stderr.splitlines()[-1] == wanted
 
 
-@pytest.mark.parametrize("is_broken", [False, True])
-def test_with_many_runs_a_second_process_draws_the_picture_and_its_failure_is_reported(
-    tmp_path: Path, is_broken: bool
-) -> None:
-    text = "from evaluate.comparing import writing; writing.MANY_RUNS = 1; from evaluate.report import pictures; "
-    if is_broken:
-        text += "pictures.png = lambda *_, **__: open('/dev/full/compare.png'); "
-    folder, out = write(tmp_path / "in", [result()]), tmp_path / "out"
-    done = program(f"{text} sys.exit(compare.main(sys.argv[1:]))", folder, "--output", out)
-    assert done.returncode == (1 if is_broken else 3), done.stderr
-    assert {path.name for path in out.iterdir()} == (set() if is_broken else {f"compare.{end}" for end in ENDS})
-    is_named = done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "compare.png" in done.stderr
-    assert is_named == is_broken
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
