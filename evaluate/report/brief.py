@@ -15,7 +15,7 @@ from evaluate.checks.entries import Entry, job_name
 from evaluate.report.blocks import Value
 from evaluate.report.comparison import Comparison
 from evaluate.report.document import card, doubts, short_opening
-from evaluate.report.groups import Row
+from evaluate.report.groups import SPEED, Row
 from evaluate.report.tables import plain, shown_on, wrapped
 from evaluate.verdict.sentences import Judged
 from utils.arguments import Parser
@@ -80,7 +80,8 @@ def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
 
 def _throughput(row: Row) -> str:
     name = f"{row.name.partition(' ')[2]} {row.device}: {len(row.counted)} of {len(row.entries)} runs counted"
-    return f"{name}, {Value(row.throughput.mean).text} tokens/s/GPU" if row.throughput else name
+    speed = row.figures[SPEED]
+    return f"{name}, {Value(speed.mean).text} tokens/s/GPU" if speed else name
 
 
 def _of_one(judged: Judged, room: int, columns: int) -> list[str]:

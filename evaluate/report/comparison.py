@@ -6,6 +6,7 @@ Metrics carry their own formula (`how`); where a value is unknown it is null, an
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -209,11 +210,7 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         "runs_counted": len(row.counted),
         "runs_found": len(row.entries),
         "steady_steps": row.steady_steps,
-        "tokens_per_second_per_gpu": _spread(row.throughput),
-        "step_time_seconds": _spread(row.step_time),
-        "peak_memory_allocated_gb": _spread(row.memory),
-        "first_loss": _spread(row.first_loss),
-        "last_loss": _spread(row.last_loss),
+        **{name: _spread(spread) for name, spread in row.figures.items()},
         "metrics": {name: _metric([one.get(name) for one in found]) for name in names},
         "results": [_entry(entry) for entry in row.entries],
     }
@@ -222,7 +219,8 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
 def _spread(spread: Spread | None) -> dict[str, Any] | None:
     if spread is None:
         return None
-    summary = {"mean": spread.mean, "median": spread.median, "min": spread.low, "max": spread.high}
+    middle = statistics.median(spread.values)
+    summary = {"mean": spread.mean, "median": middle, "min": spread.low, "max": spread.high}
     return summary | {"runs": list(spread.values)}
 
 

@@ -245,7 +245,7 @@ def _group(comparison: Comparison, group: Group, title: str, number: int) -> Ite
 
 
 def _system(row: Row) -> tuple[Cell, ...]:
-    figures = [_mean(one, LOSS_DIGITS if place > 2 else DIGITS) for place, one in enumerate(row.spreads)]
+    figures = [_mean(one, LOSS_DIGITS if place > 2 else DIGITS) for place, one in enumerate(row.figures.values())]
     runs, speed = f"{len(row.counted)} of {len(row.entries)}", figures[0]
     return f"{row.name} {row.device}", runs, Value(speed.value), speed.range or speed.text, *figures[1:]
 

@@ -24,6 +24,8 @@ from evaluate.verdict.pairs import place
 from utils.results.schema import Result
 from utils.settings.profiling import NO_PROFILE
 
+SPEED, STEP, MEMORY = "tokens_per_second_per_gpu", "step_time_seconds", "peak_memory_allocated_gb"
+"""Figures of a row: over its steady steps, per rank on a machine without GPUs; memory is that of the largest rank."""
 ENOUGH_RUNS = 5
 """With fewer runs, the smallest and the largest predict little about the next one."""
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
@@ -79,11 +81,6 @@ class Spread:
         return statistics.geometric_mean(self.values) if is_positive else statistics.fmean(self.values)
 
     @property
-    def median(self) -> float:
-        """Median over the runs."""
-        return statistics.median(self.values)
-
-    @property
     def low(self) -> float:
         """Smallest run."""
         return min(self.values)
@@ -128,16 +125,6 @@ class Row:
         return [entry for entry in self.entries if entry.is_counted]
 
     @cached_property
-    def throughput(self) -> Spread | None:
-        """tokens/s per GPU of each run over its steady steps (per rank on a machine without GPUs)."""
-        return known_spread(tokens_per_second_per_gpu(entry.result) for entry in self.counted)
-
-    @cached_property
-    def step_time(self) -> Spread | None:
-        """Mean steady step time of each run in seconds, from the raw samples."""
-        return known_spread(statistics.fmean(times) for times in self.steady_times if times)
-
-    @cached_property
     def steady_times(self) -> list[list[float]]:
         """Steady step times of each counted run in seconds."""
         return [step_times(entry.result) for entry in self.counted]
@@ -148,28 +135,18 @@ class Row:
         return steps_text([entry.result for entry in self.counted])
 
     @cached_property
-    def memory(self) -> Spread | None:
-        """Peak allocated memory of each run in GB, of the largest rank."""
-        return known_spread(e.result["memory_metrics"]["peak_memory_allocated_gb"] for e in self.counted)
-
-    @cached_property
-    def first_loss(self) -> Spread | None:
-        """Loss of the first step of each run, nats per token."""
-        return known_spread(result["loss_values"][0] for result in self._with_losses())
-
-    @cached_property
-    def last_loss(self) -> Spread | None:
-        """Mean loss over the last tenth of the steps of each run, nats per token."""
-        return known_spread(map(metrics.last_loss, self._with_losses()))
-
-    @property
-    def spreads(self) -> tuple[Spread | None, ...]:
-        """Throughput, step time, memory, first and last loss, in the order of the table of a group."""
-        return self.throughput, self.step_time, self.memory, self.first_loss, self.last_loss
-
-    def _with_losses(self) -> list[Result]:
-        """Return the counted runs that have all of their losses; a result of an earlier format may have none."""
-        return [entry.result for entry in self.counted if None not in entry.result["loss_values"]]
+    def figures(self) -> dict[str, Spread | None]:
+        """The counted runs by the names of compare.json, which defines each; a loss where a run has all of them, which
+        a result of an earlier format may not have."""
+        results = [entry.result for entry in self.counted]
+        with_losses = [result for result in results if None not in result["loss_values"]]
+        return {
+            SPEED: known_spread(map(tokens_per_second_per_gpu, results)),
+            STEP: known_spread(statistics.fmean(times) for times in self.steady_times if times),
+            MEMORY: known_spread(result["memory_metrics"][MEMORY] for result in results),
+            "first_loss": known_spread(result["loss_values"][0] for result in with_losses),
+            "last_loss": known_spread(map(metrics.last_loss, with_losses)),
+        }
 
 
 @dataclass(eq=False)

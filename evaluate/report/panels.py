@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from evaluate.metrics.figures import Metrics
 from evaluate.report.blocks import Picture, Value
-from evaluate.report.groups import Row, Spread, known_spread
+from evaluate.report.groups import MEMORY, SPEED, STEP, Row, Spread, known_spread
 from evaluate.report.pictures import BAND, GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
 from evaluate.report.tables import cut, number, wrapped
 from evaluate.verdict.inference import UNDECIDED, Estimate
@@ -64,9 +64,9 @@ def verdicts(judged: Sequence[Judged], band: float, quantity: str) -> Picture:
 def bars(rows: Sequence[Row], figures: Mapping[int, Metrics]) -> list[Picture]:
     """Return a panel of bars for each quantity that at least one system has."""
     quantities: tuple[tuple[str, str, Callable[[Row], Spread | None]], ...] = (
-        ("Throughput", "tokens/s per GPU or rank", lambda row: row.throughput),
-        ("Step time", "seconds", lambda row: row.step_time),
-        ("Peak memory", "GB", lambda row: row.memory),
+        ("Throughput", "tokens/s per GPU or rank", lambda row: row.figures[SPEED]),
+        ("Step time", "seconds", lambda row: row.figures[STEP]),
+        ("Peak memory", "GB", lambda row: row.figures[MEMORY]),
         ("MFU, causal attention", "% of the dense peak", lambda row: _utilisation(row, figures)),
     )
     shown = rows[:MOST_ROWS]

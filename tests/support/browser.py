@@ -98,11 +98,6 @@ class Browser:
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
-    def mouse(self, kind: str, x: float, y: float) -> None:
-        """Send mouseMoved, mousePressed or mouseReleased at a position in the window, with the left button."""
-        button = {"button": "left", "clickCount": 1} if kind != "mouseMoved" else {"button": "none"}
-        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
-
     def picture(self) -> bytes:
         """Return a PNG of the whole page."""
         return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])

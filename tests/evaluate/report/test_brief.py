@@ -55,11 +55,6 @@ def test_without_two_sides_the_lines_have_the_reason_and_the_throughput(tmp_path
     assert any("3 of 3 runs counted" in line and line.endswith("tokens/s/GPU") for line in lines)
 
 
-def test_a_terminal_of_20_columns_does_not_cut_the_ratio_away(tmp_path, monkeypatch):
-    _, (first, *_) = brief(tmp_path, pair(), 20, monkeypatch)
-    assert " is 1.1" in first
-
-
 def twelve_with_warnings():
     text = "machine: {} % of the cores' time went elsewhere"
     return [example_result(run=run, warnings=[text.format(90 + run % 3)]) for run in range(1, 13)]
