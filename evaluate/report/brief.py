@@ -79,7 +79,8 @@ def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
 
 
 def _throughput(row: Row) -> str:
-    name = f"{row.name.partition(' ')[2]} {row.device}: {len(row.counted)} of {len(row.entries)} runs counted"
+    name = plain(f"{row.key.platform}/{row.key.framework} {row.device}")
+    name += f": {len(row.counted)} of {len(row.entries)} runs counted"
     speed = row.figures[SPEED]
     return f"{name}, {Value(speed.mean).text} tokens/s/GPU" if speed else name
 

@@ -15,7 +15,7 @@ from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.metrics.published import Tuning
 from evaluate.verdict import inference
 from evaluate.verdict.pairs import Pair
-from evaluate.verdict.ratios import Scaling, with_interval
+from evaluate.verdict.ratios import Scaling, written
 from evaluate.verdict.saving import Saving
 from evaluate.verdict.steadiness import listed
 from utils.models import MODELS
@@ -89,8 +89,8 @@ class Judged:
         pair, found = self.pair, self.estimate
         if self.word == NOT_COMPARABLE or found is None:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
-        times, _, interval = with_interval(found.ratio, found.low, found.high).partition(" ")
-        interval = f" {interval}" if interval else ", no interval"
+        ratio, *ends = written(found.ratio, *(end for end in (found.low, found.high) if end is not None))
+        times, interval = f"{ratio}x", f" ({ends[0]} to {ends[1]})" if ends else ", no interval"
         said = f"{pair.b_name} is {times} as fast as {pair.a_name}{interval}"
         if self.word == inference.UNDECIDED:
             said = f"{pair.b_name} against {pair.a_name} is undecided: {times}{interval}"
