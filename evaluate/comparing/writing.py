@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from evaluate.frames import files
@@ -10,6 +12,7 @@ from evaluate.report import document, renderers
 from evaluate.report import own_files as own
 from evaluate.report.comparison import Comparison, as_json
 from utils import redact
+from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
 from utils.own_files import require_ours
 from utils.results import store
@@ -18,6 +21,8 @@ FORMATS = ("md", "html", "json", "png")
 """Formats that are written unless others are asked for."""
 ALL_FORMATS = (*FORMATS, *files.RECOGNISERS)
 RECOGNISERS = {**own.RECOGNISERS, **files.RECOGNISERS}
+MANY_RUNS = 200
+"""Number of runs at which a second process starts to draw the picture while the first writes the other files."""
 
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -31,8 +36,15 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
     with written_whole(
         *wanted.values(), is_ours=lambda path: RECOGNISERS[path.suffix.removeprefix(".")](path)
     ) as temporaries:
-        for name, temporary in zip(wanted, temporaries, strict=True):
-            _write(name, comparison, temporary)
+        _write_all(comparison, dict(zip(wanted, temporaries, strict=True)))
+
+
+def _write_all(comparison: Comparison, paths: Mapping[str, Path]) -> None:
+    is_beside = "png" in paths and len(paths) > 1 and len(comparison.figures) >= MANY_RUNS
+    with _beside(lambda: _write("png", comparison, paths["png"])) if is_beside else nullcontext():
+        for name, path in paths.items():
+            if not (is_beside and name == "png"):
+                _write(name, comparison, path)
 
 
 def places(folder: Path, formats: Sequence[str] = FORMATS) -> dict[str, Path]:
@@ -48,6 +60,30 @@ def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
     for name in formats:
         files.require_packages(name)
         require_ours(RECOGNISERS[name], folder / f"compare.{name}")
+
+
+@contextmanager
+def _beside(work: Callable[[], None]) -> Iterator[None]:
+    """Do `work` in a forked process meanwhile; an OSError there is raised here."""
+    import multiprocessing
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            work()
+        except (OSError, ForeignFileError) as error:
+            sender.send(str(error))
+            sys.exit(1)
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    try:
+        yield
+    finally:
+        process.join()
+    if process.exitcode:
+        raise OSError(receiver.recv() if receiver.poll() else "the process that draws compare.png ended early")
 
 
 def _write(name: str, comparison: Comparison, path: Path) -> None:

@@ -103,11 +103,6 @@ def vendors(**changes: Any) -> list[Result]:
     return runs("nvd", 1.0) + runs("amd", 0.9, **changes)
 
 
-def test_warnings_are_noted(tmp_path: Path) -> None:
-    found = groups(tmp_path, result(framework="mega"), result(framework="hf", warnings=["data: slow"]))[0]["notes"]
-    assert "A cpu/hf, run 1: data: slow" in found
-
-
 @pytest.mark.parametrize(("columns", "no_color"), [("80", ""), ("100", "1")])
 def test_output_fits_the_terminal_and_has_colour_unless_no_color_is_set(
     tmp_path: Path, columns: str, no_color: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +160,14 @@ def test_a_format_imports_only_what_it_needs_and_never_torch(tmp_path: Path, nam
     loaded = f"print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     done = program(f"compare.main([*sys.argv[1:], '--format', '{names}']); {loaded}", write(tmp_path, [result()]))
     assert done.stderr.splitlines()[-1] == wanted
+
+
+def test_with_many_runs_the_failure_of_the_process_that_draws_the_picture_is_reported(tmp_path: Path) -> None:
+    text = "from evaluate.comparing import writing; writing.MANY_RUNS = 1; from evaluate.report import pictures; "
+    text += "pictures.png = lambda *_, **__: open('/dev/full/compare.png'); sys.exit(compare.main(sys.argv[1:]))"
+    done = program(text, write(tmp_path / "in", [result()]), "--output", tmp_path / "out")
+    assert (done.returncode, done.stderr.count("\n"), [*(tmp_path / "out").iterdir()]) == (1, 1, []), done.stderr
+    assert done.stderr.startswith("error: ") and "compare.png" in done.stderr
 
 
 @pytest.mark.parametrize(
