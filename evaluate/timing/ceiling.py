@@ -1,4 +1,4 @@
-"""What a probe measured on the device of a trace, and the share of it that the operators of the trace reached."""
+"""Limits that a probe measured on the device of a trace, and the share of them that its operators reached."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def share(row: OperatorRow, probe: Probe | None) -> float | None:
 
 
 class Limit(NamedTuple):
-    """What a probe measured for one kind of time, for one rank."""
+    """A rate that a probe measured for one kind of time, for one rank."""
 
     rate: float
     share: float | None = None

@@ -69,7 +69,7 @@ def forms(found: Report) -> dict[str, str]:
         for key, value in one.items()
         if key != "certificate"
     ]
-    known = {"txt": found.printed, "md": found.markdown, "html.txt": "\n".join(filter(None, lines))}
+    known = {"txt": found.printed, "md.txt": found.markdown, "html.txt": "\n".join(filter(None, lines))}
     known["jsonl"] = "\n".join([json.dumps({"ranking": found.json["ranking"]}), *verdicts])
     return {ending: f"{text.rstrip()}\n" for ending, text in known.items()}
 
