@@ -182,6 +182,7 @@ TYPED = [
     ("./shell/run_train.sh OUTPUT_DIR=/proc/nowhere", "OUTPUT_DIR=/proc/nowhere", 2),
     ("./shell/run_train.sh DATA_DIR=/proc/nowhere", "DATA_DIR=/proc/nowhere", 2),
     ("./shell/run_train.sh CP=2", "CP=2: context parallelism without TransformerEngine", 2),
+    ("./shell/run_train.sh HF_KERNELS=liger FRAMEWORK=hf", "HF_KERNELS=liger: liger-kernel is not installed", 2),
     ("./shell/run_train.sh RUNTIME=docker", "RUNTIME=docker", 2),
     ("./shell/inside/job.sh cpu hf", "wanted", 2),
     # names with a token, which nothing repeats

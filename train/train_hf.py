@@ -1,7 +1,15 @@
 """Pretraining with transformers: its own model classes under its own Trainer, on several ranks sharded by its FSDP2.
 
-Samples, order, schedule, clipping, weight-decay set, optimizer and the precision of weights, gradients and states are
-those of train_mega. Reading order: `HuggingFace.run` -> `build` -> `run`.
+The baseline that everybody knows. No function inside the model is replaced: HF_KERNELS=stock leaves the model as
+transformers builds it, HF_KERNELS=liger is the Trainer's own `use_liger_kernel`. Everything that has a documented
+argument is set by it. What has none, and why it is set:
+
+- samples, schedule, weights and optimizer, which the Trainer takes as arguments, are those of train_mega;
+- `grad_dtype` of the weights (torch): bf16 gradients add up in float32, as in megatron-core's buffer;
+- the dtypes of FSDP2 and gloo ranks: train/hf/sharding.py;
+- losses, norms and times for the recorder, and loader workers that die with their rank: `BenchmarkTrainer`.
+
+Reading order: `HuggingFace.run` -> `build` -> `run`.
 """
 
 from __future__ import annotations
@@ -12,23 +20,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from train.common import trainer, weight_gradient
+from train.common import trainer
 from train.common.adamw import FusedAdamW
 from train.common.loading import loader_arguments, tie_workers
 from train.common.precision import DTYPES
 from train.common.schedule import WarmupCosine
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
-from train.hf import fused, gradients, sharding
 from train.hf import resolved as hf_resolved
+from train.hf import sharding
 from train.hf.model import build_model, set_recompute
 from train.job.callbacks import hf_callback
 from train.job.job import Job
 from train.job.recorder import StepRecorder
+from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -65,7 +75,6 @@ class BenchmarkTrainer(Trainer):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self.gradient_sums: gradients.GradientSums | None = None
         self._losses: list[torch.Tensor] = []
         self._grad_norm: Any = None
         self._learning_rate = math.nan
@@ -88,24 +97,16 @@ class BenchmarkTrainer(Trainer):
 
     def training_step(self, *args: Any, **keywords: Any) -> torch.Tensor:
         """Keep the micro batch's share of the loss, which the Trainer has divided by the tokens of the step."""
-        if self.is_fsdp_enabled:
-            sharding.keep_gathered(self.model, until_next_pass=not self.accelerator.sync_gradients)
-        if self.gradient_sums is not None and not self._losses:
-            self.gradient_sums.begin_step()
         loss = super().training_step(*args, **keywords)
         self._losses.append(loss.detach())
         return loss
 
-    def floating_point_ops(self, inputs: Any) -> int:
-        """Return 0: the Trainer's own count, which nobody reads, walks over all parameters at each micro batch."""
-        return 0
-
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
-        """Compute the norm; the optimizer multiplies by the coefficient in its own pass over the gradients."""
+        """Keep the norm before clipping; FSDP2 gives it in parts, which the ranks add up."""
         self._learning_rate = self.optimizer.param_groups[0]["lr"]
-        self._grad_norm = gradients.total_norm(model.parameters())
-        inner_optimizer(self).clip_coefficient = gradients.clip_coefficient(self._grad_norm, self.args.max_grad_norm)
-        return self._grad_norm
+        norm = super()._clip_grad_norm(model)
+        self._grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return norm
 
     def read_step(self) -> tuple[Any, Any, float]:
         """Return loss, gradient norm before clipping and learning rate of the step that has just ended."""
@@ -121,9 +122,7 @@ class BuiltCallback(TrainerCallback):
         self._training = training
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-        """Turn on the prefetch of sharded weights, then call `when_built`."""
-        if self._training.is_fsdp_enabled:
-            sharding.prefetch(self._training.model)
+        """Call `when_built`."""
         if self._training.when_built is not None:
             self._training.when_built()
 
@@ -141,7 +140,8 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     )
     training.remove_callback(PrinterCallback)  # its closing summary would come between our own lines
     training.add_callback(BuiltCallback(training))
-    training.gradient_sums = gradient_sums(config, training.model)
+    if config.num_gpus == 1:
+        add_gradients_in(DTYPES[config.gradient_dtype], training.model)
     optimizer = training.create_optimizer()
     rule = WarmupCosine(
         config.warmup_iterations, config.train_iterations, config.min_learning_rate / config.learning_rate
@@ -160,10 +160,8 @@ def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | Non
     held = dtype if config.num_gpus == 1 else torch.float32
     has_weights = config.num_gpus == 1 or torch.distributed.get_rank() == 0
     draw = has_weights and source is None
-    model = build_model(spec, config.init_std, held, config.sequence_length, draw_weights=draw)
+    model = build_model(spec, config.init_std, held, draw_weights=draw)
     set_recompute(model, config.recompute)
-    if config.platform != "cpu":
-        fused.fuse(model, with_loss=dtype is not torch.float32)
     if has_weights and source is not None:
         fill(model, source)
     if has_weights and held is not dtype:
@@ -171,27 +169,20 @@ def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | Non
     return model
 
 
-def gradient_sums(config: RunConfig, model: PreTrainedModel) -> gradients.GradientSums | None:
-    """Return what adds the gradients of a step up on one rank, None where autograd or FSDP2 does it.
+def add_gradients_in(dtype: torch.dtype, model: PreTrainedModel) -> None:
+    """Let autograd add up the gradients of micro batches in `dtype`; of several ranks FSDP2 does it.
 
-    On a GPU weight gradients are added inside their products; on a CPU only float32 sums of bf16 gradients need it.
+    Raises ConfigError where torch, before 2.10, can add them up in the dtype of the weights only.
     """
-    if config.num_gpus > 1:
-        return None
-    dtype = torch.float32 if config.precision == "fp32" else DTYPES[config.gradient_dtype]
-    in_products = config.platform != "cpu" and weight_gradient.is_exact("cuda")
-    if not in_products and dtype is DTYPES[config.precision]:
-        return None
-    sums = gradients.GradientSums(model.parameters(), dtype)
-    if in_products:
-        gradients.add_in_products(model, sums)
-    return sums
-
-
-def inner_optimizer(training: Trainer) -> FusedAdamW:
-    """Return the optimizer inside accelerate's wrapper, which it has from the start of the training on."""
-    inner: FusedAdamW = getattr(training.optimizer, "optimizer", training.optimizer)
-    return inner
+    for parameter in model.parameters():
+        if parameter.dtype is dtype:
+            continue
+        if not hasattr(parameter, "grad_dtype"):
+            raise ConfigError(
+                f"GRADIENT_DTYPE: torch {torch.__version__} adds gradients of bf16 weights up in bf16; "
+                "use torch 2.10 or newer, or GRADIENT_DTYPE=bf16"
+            )
+        parameter.grad_dtype = dtype
 
 
 @torch.no_grad()
@@ -238,7 +229,8 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         adam_beta2=config.beta2,
         adam_epsilon=config.adam_epsilon,
         max_grad_norm=config.clip_grad,
-        bf16=False,  # weights of one rank and gathered ones are bf16 themselves; autocast would only cost casts
+        bf16=False,  # no autocast: the weights that layers multiply with are bf16 themselves, as in mega
+        use_liger_kernel=config.hf_kernels == "liger",
         **sharding.fsdp_settings(config),
         seed=config.seed,
         train_sampling_strategy="sequential",

@@ -15,8 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 if torch.cuda.is_available():  # before the import of megatron-core, which takes at that time what it finds
-    from train.common import weight_gradient
-    from train.mega import engine
+    from train.mega import engine, weight_gradient
 
     engine.hide_if_unusable()
     weight_gradient.install()

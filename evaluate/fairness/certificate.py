@@ -84,6 +84,7 @@ MAY_BE_NONE = ("rope_scaling", "sliding_window")
 NOT_STATED, EARLIER = "unknown", "earlier"
 FOLLOW_THE_SEED = ("token_stream_sha256", "initial_weights_sha256")
 OPTIMIZER = "optimizer states"
+KERNELS_OF_HF = "kernels of hf"
 ADAM = ("adam", "adamw", "fusedadam", "fusedadamw", "distributedoptimizer")
 """Classes of optimizers whose work is that of AdamW; the precision of their states is a setting."""
 LESS_THAN_ADAM = ("8bit", "4bit", "fp8", "bnb", "bitsandbytes", "adafactor", "lion", "sgd", "muon")
@@ -106,7 +107,14 @@ BY_EFFECT = (
     *("recomputed activations", "setting", "time outside the steps", "waiting for data"),
     *("power cap", "clocks", "partition", "slowing down", "other work", "NUMA balancing"),
     "environment",
-    *("attention", "fused operations", "layers by", "overlap of gradient reduction", "overlap of parameter gather"),
+    *(
+        "attention",
+        KERNELS_OF_HF,
+        "fused operations",
+        "layers by",
+        "overlap of gradient reduction",
+        "overlap of parameter gather",
+    ),
     *("distributed optimizer", "type of reduced gradients", "precision of gradients", "parameter type"),
     *("optimizer states", "optimizer class", "precision of optimizer states", "loader workers", "cpu governor"),
     *("framework versions", "image digest", "code sha256"),
@@ -148,7 +156,7 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
     names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values()} - {"initial weights"}
     names |= {FLOAT32_PRODUCTS, "losses", OPTIMIZER, OUTSIDE, RUNS, "model", "model size"}
     names |= set(LAYOUT.values()) if is_equal_method else set()
-    names |= set(MEANS.values()) if is_equal_method and is_one_framework else set()
+    names |= {*MEANS.values(), KERNELS_OF_HF} if is_equal_method and is_one_framework else set()
     unproven = [item.name for item in items if item.is_unproven]
     # an unknown environment may hold a handicap, and so may a variable or a setting that no table knows
     return [name for name in unproven if name in names or name.split()[0] in ("environment", "setting")]
@@ -190,6 +198,7 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     libraries = [[name or NOT_KNOWN for name in side] for side in values(sides, "resolved_config", "attention_library")]
     yield from unless_all(NOT_KNOWN, "attention library", libraries, ALLOWED)
     yield from kernels.product(sides)
+    yield from kernels.of_hf(sides, means)
     for key, name in ONLY_IF_TRUE.items():
         traits = [[one["resolved_config"].get(key, False) for one in side] for side in sides]
         if any(traits[0] + traits[1]):

@@ -17,6 +17,7 @@ TORCH = ("torch_sdpa", "torch_varlen")
 """Implementations of PyTorch: the second is its flash attention with a window."""
 PRODUCT = "gradient_accumulation_fusion"
 """Key of `fused_ops` that depends on whether the vendor's matrix product adds to a float32 sum."""
+NOT_HF = "not hf"
 EACH_OWN = "each vendor's own kernel"
 
 
@@ -53,6 +54,20 @@ def product(sides: Sides) -> Iterator[Item]:
     if _are_two_platforms(sides) and found[0] != found[1]:
         a, b = (" or ".join(sorted(words.get(value, str(value)) for value in side)) for side in found)
         yield Item("sum of weight gradients", ALLOWED, a, b, EACH_OWN)
+
+
+def of_hf(sides: Sides, if_different: str) -> Iterator[Item]:
+    """Yield the item on the functions of hf's models, `stock` or `liger`, if a run has read them back.
+
+    A run of hf that has not is older than HF_KERNELS: the functions of its model are unknown.
+    """
+    found = [
+        [one["resolved_config"].get("hf_kernels", None if one["framework"] == "hf" else NOT_HF) for one in side]
+        for side in sides
+    ]
+    if {*found[0], *found[1]} - {None, NOT_HF}:
+        note = "one side trains on transformers' own functions, the other on those of liger-kernel"
+        yield compared("kernels of hf", found, if_different, note if NOT_HF not in found[0] + found[1] else "")
 
 
 def _are_two_platforms(sides: Sides) -> bool:

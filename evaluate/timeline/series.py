@@ -35,8 +35,9 @@ SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
 loss over the last tenth of the steps in nats per token, None if a loss is missing."""
 JOINABLE = ("host", "label")
 """Properties that `join` takes out of the key of a series."""
-NOT_PART = ("seed", "dataset", "samples", "allow_repeat")
-"""Settings that two runs of a series may differ in; the data are compared by their hash."""
+NOT_PART = ("seed", "dataset", "samples", "allow_repeat", "hf_kernels")
+"""Settings that two runs of a series may differ in; the data are compared by their hash, the kernels of hf by what was
+read back."""
 OLDER = {"layers": "auto"}
 """Value that ran in results of before the setting existed, for settings that the schema does not require."""
 
@@ -140,7 +141,7 @@ def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
         "source": result.get("source", "recorder"),
         "num_gpus": config["num_gpus"],
         **{name: _as_number(config.get(name, OLDER.get(name))) for name in names},
-        "parameter_count": result["resolved_config"].get("parameter_count"),
+        **{name: result["resolved_config"].get(name) for name in ("parameter_count", "hf_kernels")},
         "data": result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}",
     }
     return {name: value for name, value in key.items() if name not in join}

@@ -29,6 +29,12 @@ LOCAL = "megatron_core_local"
 """`layer_implementation` of `mega` with LAYERS=local (train/mega/resolved.py), which nobody would run for speed. One
 public measurement had 17,217 tokens/s on local layers, 21,795 with TransformerEngine and 23,622 with Apex too (one
 GH200, github.com/marin-community/marin, issue 4311, 2026-05-10): such a baseline makes the other side look good."""
+KINDS_OF_LAYERS = (
+    ("mega", "layer_implementation", LOCAL, "untuned: ", "megatron-core's local layers"),
+    ("hf", "hf_kernels", "stock", "untuned: ", "transformers' own functions"),
+    ("hf", "hf_kernels", "liger", "", "the kernels of liger-kernel"),
+)
+"""Framework, key and value of `resolved_config`, and how a verdict names a side with them."""
 EVENTS = ("slowing down", "other work")
 """Items on what happened during a run; they weaken a verdict even if both sides show the same."""
 CALM = ("no", "none", "not at the end", "no GPU")
@@ -116,7 +122,7 @@ class Judged:
             self.scaling.sentence if self.scaling else "",
             "" if self.unproven else "same model, data, settings and loss",
             *(_tuned(name, one) for (name, _), one in zip(self.pair.sides, self.tunings, strict=False)),
-            _local_layers(self.pair),
+            *_kernels(self.pair),
         )
         return "; ".join(filter(None, parts))
 
@@ -192,11 +198,16 @@ def _tuned(name: str, found: Tuning) -> str:
     return f"{name}: {'untuned, ' * bool(found.is_untuned)}{found.share.value:.0f} % of the best published figure"
 
 
-def _local_layers(pair: Pair) -> str:
-    """Return the clause of a sentence that names the sides with a run of `mega` on local layers; empty without one."""
-    names = [
-        name
-        for name, side in pair.sides
-        if any(one["framework"] == "mega" and one["resolved_config"]["layer_implementation"] == LOCAL for one in side)
-    ]
-    return f"untuned: {' and '.join(names)}, mega on megatron-core's local layers" if names else ""
+def _kernels(pair: Pair) -> Iterator[str]:
+    """Yield a clause for each kind of layers that a reader should know of, with its sides.
+
+    Untuned are `mega` on local layers and `hf` on transformers' own functions.
+    """
+    for framework, key, value, before, kind in KINDS_OF_LAYERS:
+        names = [
+            name
+            for name, side in pair.sides
+            if any(one["framework"] == framework and one["resolved_config"].get(key) == value for one in side)
+        ]
+        if names:
+            yield f"{before}{' and '.join(names)}, {framework} on {kind}"

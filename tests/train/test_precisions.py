@@ -72,13 +72,16 @@ def test_precisions_are_read_back_and_ranks_differ_only_in_what_they_share(train
 
 
 @EACH
-def test_the_norm_is_that_of_float64_and_clips(trained, name):
+def test_the_norm_is_that_of_float64_and_clips(framework, trained, name):
     ran = trained[f"{name} 1"]
     (notes,) = ran.notes
-    # a CPU adds the squares of a matrix one after another, in float32
-    assert ran.ok["grad_norms"] == pytest.approx(notes["norms"], rel=1e-4)
-    limit = ran.ok["resolved_config"]["clip_grad"]
-    assert notes["clips"] == pytest.approx([min(1.0, limit / norm) for norm in notes["norms"]], rel=1e-4)
+    limit, norms = ran.ok["resolved_config"]["clip_grad"], ran.ok["grad_norms"]
+    # mega clips inside the step. The Trainer does it before, and in bf16 it rounds norm and gradients
+    bound = 1e-2 if (framework, name) == ("hf", "narrowest") else 1e-4
+    before = framework == "mega" or limit > max(norms)
+    assert notes["norms"] == pytest.approx(norms if before else [limit] * len(norms), rel=bound)
+    clipped = [norm * clip for norm, clip in zip(notes["norms"], notes["clips"], strict=True)]
+    assert clipped == pytest.approx([min(limit, norm) for norm in norms], rel=bound)
 
 
 @pytest.mark.parametrize("name", ["narrow", "narrowest"])

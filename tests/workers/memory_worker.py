@@ -132,14 +132,11 @@ def start(trainer: Any, config: RunConfig) -> None:
         torch.distributed.init_process_group("gloo")
 
 
-def fuse_as_on_gpu(trainer: Any) -> None:
-    """Turn on what is fused where there is a GPU; torch.compile itself is off in this process."""
+def fuse_as_on_gpu() -> None:
+    """Turn on what mega fuses where there is a GPU; torch.compile itself is off in this process."""
     torch.nn.functional.rms_norm = lambda hidden, shape, weight, epsilon: FusedNorm.apply(hidden, weight, epsilon)
     torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
-    if trainer.__name__ == "train.train_hf":
-        plants.fuse_hf_model(trainer)
-    else:
-        plants.fuse_mega(plants.FUSIONS_WITHOUT_PRODUCTS, WindowedFlash.apply)
+    plants.fuse_mega(plants.FUSIONS_WITHOUT_PRODUCTS, WindowedFlash.apply)
 
 
 def main() -> None:
@@ -161,7 +158,7 @@ def main() -> None:
             counted[case] = _of_all_ranks(min(peak_bytes(*what) for _ in range(trainings)))
             continue
         if kind == "kept_as_on_gpu":
-            fuse_as_on_gpu(trainer)
+            fuse_as_on_gpu()
         counted[case] = kept_bytes(trainer, config, config.spec(model))
     if os.environ["RANK"] == "0":
         print(json.dumps(counted))

@@ -6,7 +6,6 @@ Each function takes the trainer's module (`train.train_<framework>`), the notes 
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import multiprocessing
 import signal
@@ -20,8 +19,9 @@ from typing import Any
 import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
-from train.common import adamw, loading, schedule, weight_gradient  # noqa: E402
+from train.common import adamw, loading, schedule  # noqa: E402
 from train.common import trainer as common  # noqa: E402
+from train.mega import weight_gradient  # noqa: E402
 from utils import models  # noqa: E402
 
 SLEEP_SECONDS = 0.05
@@ -223,30 +223,9 @@ def _recipe(trainer: Any) -> Any:
 
 
 def as_on_gpu(trainer: Any, notes: dict[str, Any]) -> None:
-    """Turn on what takes the place of the functions of mega or hf on a GPU."""
-    if trainer.__name__ == "train.train_hf":
-        fuse_hf_model(trainer)
-        _then(trainer, "build", functools.partial(_add_in_products, trainer))
-    else:
-        fuse_mega((*FUSIONS_WITHOUT_PRODUCTS, "gradient_accumulation_fusion"))
-        _count_products(notes)
-
-
-def fuse_hf_model(trainer: Any) -> None:
-    """Fuse what hf builds."""
-
-    def fused(model: Any) -> Any:
-        trainer.fused.fuse(model, with_loss=next(model.parameters()).dtype is not torch.float32)
-        return model
-
-    _then(trainer, "initial_model", fused)
-
-
-def _add_in_products(trainer: Any, training: Any) -> Any:
-    sums = training.gradient_sums or trainer.gradients.GradientSums(training.model.parameters())
-    training.gradient_sums = sums
-    trainer.gradients.add_in_products(training.model, sums)
-    return training
+    """Turn on what takes the place of the functions of mega on a GPU."""
+    fuse_mega((*FUSIONS_WITHOUT_PRODUCTS, "gradient_accumulation_fusion"))
+    _count_products(notes)
 
 
 def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
@@ -355,7 +334,7 @@ def note_optimizer(trainer: Any, notes: dict[str, Any]) -> None:
         gradients = [adamw.gradient_of(one) for group in optimizer.param_groups for one in group["params"]]
         squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
         notes["norms"].append(float(sum(squares) ** 0.5))
-        notes["clips"].append(float(optimizer.clip_coefficient))
+        notes["clips"].append(1.0 if optimizer.clip_coefficient is None else float(optimizer.clip_coefficient))
         result = step(optimizer, closure)
         states = [tensor for state in optimizer.state.values() for tensor in state.values()]
         notes["state_dtypes"] = sorted({str(tensor.dtype) for tensor in states})

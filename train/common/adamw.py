@@ -24,7 +24,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 STATE_DTYPES = (torch.float32, torch.bfloat16)
-GRADIENT_NAMES = ("main_gradient", "decoupled_grad", "grad")
+GRADIENT_NAMES = ("decoupled_grad", "grad")
 """Attributes of a parameter that may hold its gradient; the first that exists and is not None is used."""
 CPU_CHUNK = 2**16
 """Elements that are updated at once on a CPU: the temporaries, at most ten float32 arrays, stay under 3 MB."""

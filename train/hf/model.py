@@ -3,8 +3,6 @@
 RECOMPUTE is the activation checkpointing of transformers. `none` keeps everything that autograd asks for. `full` keeps
 the input of a layer and computes the layer again. `selective` keeps the results of matrix products and of attention,
 and computes again what is cheap: norms, rotary embedding, the MLP's activation, residual sums.
-
-On a GPU train/hf/fused.py and train/hf/gradients.py replace some of its functions.
 """
 
 from __future__ import annotations
@@ -16,19 +14,11 @@ from typing import Any
 import torch
 import transformers
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
-from transformers import AttentionInterface, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from utils.models import MODELS, ModelSpec
 
-CAUSAL_SDPA = "sdpa_causal"
-"""transformers' own call of torch's attention, under a name for which transformers makes no mask.
-
-For `sdpa` transformers looks for packed documents in each micro batch, which reads a number of the device on the host,
-to find that no mask is needed. Samples here are never packed that way, and the call is causal without a mask.
-"""
-AttentionInterface.register(CAUSAL_SDPA, sdpa_attention_forward)
 _ATEN = torch.ops.aten
 KEPT = [
     _ATEN.mm.default,
@@ -46,19 +36,15 @@ def build_model(
     spec: ModelSpec,
     init_std: float = 0.02,
     dtype: torch.dtype = torch.float32,
-    sequence_length: int | None = None,
     *,
     draw_weights: bool = True,
 ) -> PreTrainedModel:
-    """Return the untrained model with torch's scaled-dot-product attention.
+    """Return the untrained model as transformers builds it, with torch's scaled-dot-product attention.
 
-    A model with a sliding window gets a mask unless no sequence is longer than its window (`sequence_length`; None
-    means any length). Rotary frequencies stay float32 in every `dtype`. Without `draw_weights` no random number is
-    drawn and the memory of the weights is reserved and not touched: the caller writes every weight.
+    Rotary frequencies stay float32 in every `dtype`. Without `draw_weights` no random number is drawn and the memory of
+    the weights is reserved and not touched: the caller writes every weight.
     """
     config = build_config(spec, init_std)
-    if spec.sliding_window is None or (sequence_length is not None and sequence_length <= spec.sliding_window):
-        config._attn_implementation = CAUSAL_SDPA
     with nullcontext() if draw_weights else no_init_weights():
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.tie_weights()  # transformers does it in the function that `no_init_weights` empties

@@ -5,6 +5,7 @@ On several ranks read it when the Trainer has sharded the model, on all of them:
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -14,10 +15,15 @@ from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
 from train.common.precision import PRECISIONS, name_of
-from train.hf import fused, gradients, sharding
-from train.hf.model import CAUSAL_SDPA, read_recompute
+from train.hf import sharding
+from train.hf.model import read_recompute
+from train.job.report import MismatchError
 from utils.models import RopeScaling
 from utils.settings.keys import NO_RECIPE
+
+LIGER = "liger_kernel"
+"""Package of the functions that `use_liger_kernel` puts into a model."""
+ROTARY = "apply_rotary_pos_emb"
 
 
 def read(training: Any) -> dict[str, Any]:
@@ -75,6 +81,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         "layer_implementation": _class_name(model),
         "init_std": settings.initializer_range,
         "recompute": read_recompute(model),
+        "hf_kernels": _kernels(model),
         "fused_ops": _fused_ops(model),
     }
 
@@ -90,12 +97,40 @@ def _query_key_norms(attention: Any) -> list[Any]:
     return [norm for norm in norms if norm is not None and tuple(norm.weight.shape) == (attention.head_dim,)]
 
 
+def _kernels(model: PreTrainedModel) -> str:
+    """Return `stock` if each function of the model is transformers' or torch's, `liger` if some are liger's.
+
+    Raises MismatchError for a function of anything else.
+    """
+    functions = [module.forward for module in model.modules()]
+    found = {_package(function) for function in (*functions, _rotary(model), model.loss_function)}
+    if others := sorted(found - {"torch", "transformers", LIGER}):
+        raise MismatchError(f"hf: the model has functions of {', '.join(others)}, wanted those of transformers alone")
+    return "liger" if LIGER in found else "stock"
+
+
 def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:
-    """Return the fusions under the names of megatron-core; those that transformers has no operation for are False."""
-    never = dict.fromkeys(("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"), False)
+    """Return the fusions under the names of megatron-core, which liger has or nobody."""
+    layer = model.model.layers[0]
+    functions = {
+        "rms_norm_fusion": layer.input_layernorm.forward,
+        "bias_activation_fusion": layer.mlp.forward,
+        "apply_rope_fusion": _rotary(model),
+        "cross_entropy_loss_fusion": model.forward,
+    }
+    never = ("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion", "gradient_accumulation_fusion")
     averages = sharding.policy_of(model) is not None and model.device.type == "cuda"  # gloo cannot
-    own = {"gradient_accumulation_fusion": gradients.adds_in_products(model), "average_in_collective": averages}
-    return never | fused.read(model) | own
+    of_liger = {name: _package(function) == LIGER for name, function in functions.items()}
+    return dict.fromkeys(never, False) | of_liger | {"average_in_collective": averages}
+
+
+def _rotary(model: PreTrainedModel) -> Any:
+    """Return the function that every attention calls, by its name in the module that defines the model."""
+    return getattr(sys.modules[type(model.model.layers[0].self_attn).__module__], ROTARY)
+
+
+def _package(function: Any) -> str:
+    return str(function.__module__).partition(".")[0]
 
 
 def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, float] | None:
@@ -117,23 +152,24 @@ def _class_name(model: PreTrainedModel) -> str:
 def _attention_backend(training: Any) -> str:
     """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training."""
     model: PreTrainedModel = training.model
-    implementation = model.config._attn_implementation
-    if implementation not in ("sdpa", CAUSAL_SDPA) or model.device.type == "cpu":
-        return f"torch_{'sdpa' if implementation == CAUSAL_SDPA else implementation}"
-    window = None if implementation == CAUSAL_SDPA else model.config.sliding_window
+    implementation = f"torch_{model.config._attn_implementation}"
+    if implementation != "torch_sdpa" or model.device.type == "cpu":
+        return implementation
     length = training.train_dataset.settings.sequence_length
+    window = getattr(model.config, "sliding_window", None)
     kernel = sdpa_kernel(model.model.layers[0].self_attn, length, window, _dtypes(training)[0], model.device)
-    return f"torch_sdpa:{kernel}"
+    return f"{implementation}:{kernel}"
 
 
 def sdpa_kernel(attention: Any, length: int, window: int | None, dtype: torch.dtype, device: torch.device | str) -> str:
     """Return the name of torch's kernel (flash, cudnn, efficient or math) for the call that transformers makes of it.
 
-    Only without a mask transformers leaves grouped keys as they are.
+    transformers makes a mask for a sequence as long as the window or longer (`_ignore_causal_mask_sdpa` of
+    masking_utils.py); only without one it leaves grouped keys as they are.
     """
     groups = attention.config.num_key_value_heads
     heads = groups * attention.num_key_value_groups
-    has_mask = window is not None and window < length
+    has_mask = window is not None and window <= length
 
     def like(count: int) -> torch.Tensor:
         shape = (1, count, length, attention.head_dim)
@@ -178,7 +214,7 @@ def _communication(training: Trainer) -> dict[str, Any]:
         "gradient_dtype": PRECISIONS[reduces_in],
         "gradient_reduce_dtype": name_of(reduces_in),
         "overlap_grad_reduce": can_overlap,
-        "overlap_param_gather": can_overlap and sharding.gathers_ahead(training.model),
+        "overlap_param_gather": can_overlap,
     }
 
 
@@ -188,4 +224,4 @@ def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:
     if policy is not None:
         computes_in = policy.param_dtype or held
         return computes_in, policy.reduce_dtype or computes_in
-    return held, held if training.gradient_sums is None else training.gradient_sums.dtype
+    return held, getattr(next(training.model.parameters()), "grad_dtype", held)

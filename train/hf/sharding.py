@@ -2,14 +2,14 @@
 
 A rank keeps its part of the float32 master weights. Layers compute in bf16 with PRECISION=bf16: a gathered weight is
 the master, rounded. The gradients of each micro batch are reduced in GRADIENT_DTYPE and added, in float32, to a rank's
-part of the sum. The Trainer's default, to reduce once a step, would keep whole gradients on every rank and add to them
-in a pass of its own over memory. Weights are gathered once a step, as megatron-core's distributed optimizer does, and
-stay whole until the last backward pass has used them: FSDP2's default would gather them twice for every micro batch.
+part of the sum (`sync_each_batch`). The Trainer's default, to reduce once a step, would keep whole float32 gradients on
+every rank. Gathered weights stay from the forward to the backward pass of a micro batch (`reshard_after_forward`), as
+megatron-core's distributed optimizer keeps them. Two things have no argument: the dtypes (`set_policy`) and gloo ranks
+(`place_cpu_ranks`).
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
@@ -63,27 +63,7 @@ def place_cpu_ranks(accelerator: Accelerator, arguments: TrainingArguments) -> N
         state.fsdp_plugin = FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
 
 
-def prefetch(model: PreTrainedModel) -> None:
-    """Gather the weights of each layer while the one before it computes. In the backward pass FSDP2 does so itself."""
-    units = [model.model.embed_tokens, *model.model.layers, model.model.norm]
-    for unit, following in itertools.pairwise(units):
-        unit.set_modules_to_forward_prefetch([following])
-
-
-def keep_gathered(model: PreTrainedModel, *, until_next_pass: bool) -> None:
-    """Let the backward pass that follows keep the gathered weights for the next micro batch, or give them up."""
-    model.set_reshard_after_backward(not until_next_pass)
-
-
 def policy_of(model: PreTrainedModel) -> MixedPrecisionPolicy | None:
     """Return the dtypes with which a layer was sharded, None where the model is not sharded."""
     layer = model.model.layers[0]
     return layer._get_fsdp_state()._mp_policy if isinstance(layer, FSDPModule) else None
-
-
-def gathers_ahead(model: PreTrainedModel) -> bool:
-    """Return whether every layer gathers the weights of the next one before it computes."""
-    return all(
-        isinstance(layer, FSDPModule) and layer._get_fsdp_state()._states_to_forward_prefetch
-        for layer in model.model.layers
-    )

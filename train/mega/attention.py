@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from train.common.compiled import compiled, turned, turned_gradient
+from train.mega.compiled import compiled, turned, turned_gradient
 from utils.errors import ConfigError
 
 if TYPE_CHECKING:

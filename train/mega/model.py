@@ -13,10 +13,9 @@ from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from train.common import weight_gradient
-from train.common.cross_entropy import in_place_cross_entropy
-from train.mega import attention, engine, recompute, releases
+from train.mega import attention, engine, recompute, releases, weight_gradient
 from train.mega.attention import LLAMA3_ROPE, local_layer
+from train.mega.cross_entropy import in_place_cross_entropy
 from train.settings_map.row import transformer_settings
 from utils.errors import ConfigError
 from utils.models import ModelSpec
@@ -24,7 +23,7 @@ from utils.settings.config import RunConfig
 
 
 class OneCopyOfLogits(GPTModel):
-    """megatron-core's model whose fused loss is that of train/common/cross_entropy.py."""
+    """megatron-core's model whose fused loss is that of train/mega/cross_entropy.py."""
 
     def compute_language_model_loss(self, labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Return the loss of each token [batch, sequence] from labels of that shape; logits have the sequence first."""
@@ -148,7 +147,7 @@ def _attention_backend(config: RunConfig) -> str:
 
 def _adds_exactly() -> bool:
     """Return whether the functions that megatron-core's own linear layers call add weight gradients exactly."""
-    return weight_gradient.is_exact("cuda", weight_gradient.APEX_NAME)
+    return weight_gradient.is_exact("cuda")
 
 
 def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: bool) -> Any:

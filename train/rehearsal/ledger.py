@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
+from torch._C._distributed_c10d import _resolve_process_group as resolve_group
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -169,7 +170,7 @@ class Ledger(TorchDispatchMode):
             self.segment[HostRead(_caller())] += 1
 
     def _communicate(self, func: Any, args: Any, keywords: Any) -> Any:
-        if self.segment is not None:
+        if self.segment is not None and "wait_tensor" not in func._schema.name:
             self.segment[_collective(func, args)] += 1
         if "coalesced_" in func._schema.name:  # torch has no fake version of these
             return FakeWork().boxed()
@@ -266,6 +267,9 @@ def _collective(func: Any, args: Any) -> Collective:
     for ours, theirs in NAMES.items():
         name = ours if name.startswith(theirs) else name
     largest = max((sum(events.size_of(t) for t in events.tensors_in(argument)) for argument in args), default=0)
+    if func._schema.name.startswith("_c10d_functional::"):  # the name of the group is the last argument
+        group = resolve_group(args[-1])
+        return Collective(name, largest, group.group_desc, group.size())
     for argument in args:
         try:
             group = dist.ProcessGroup.unbox(argument)

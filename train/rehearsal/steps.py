@@ -17,8 +17,8 @@ from train.rehearsal.ledger import Ledger
 from utils.settings.config import RunConfig
 
 Batch = TypeVar("Batch")
-GRADIENTS = ("grad", "main_grad", "main_gradient")
-"""Attributes of a parameter: torch's, megatron-core's, and that of the float32 sums of hf."""
+GRADIENTS = ("grad", "main_grad")
+"""Attributes of a parameter: torch's and megatron-core's."""
 STEPS = 2
 """The first makes the optimizer's states; the account is that of the second."""
 

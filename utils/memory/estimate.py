@@ -28,7 +28,7 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 BYTES_PER_GB = 1e9
-FORMULA = "live_tensors/v4"
+FORMULA = "live_tensors/v5"
 """Id of the formula in utils/memory/terms.py; change it with every change of a term."""
 FRAMEWORKS = ("mega", "hf")
 PROCESS_GB = {"mega": 0.43, "hf": 0.53}

@@ -40,8 +40,20 @@ class Stage:
 
     @property
     def is_windowed(self) -> bool:
-        """True if attention has a mask; without one a flag makes it causal, and nothing grows with SL squared."""
-        return (self.spec.sliding_window or self.config.sequence_length) < self.config.sequence_length
+        """True if attention has a mask; without one a flag makes it causal, and nothing grows with SL squared.
+
+        transformers makes a mask for a sequence as long as the window too (`_ignore_causal_mask_sdpa`).
+        """
+        window, length = self.spec.sliding_window, self.config.sequence_length
+        return window is not None and (window < length or (not self.is_mega and window == length))
+
+    @property
+    def is_fused(self) -> bool:
+        """True if norms, activation and loss are one kernel each: in mega on a GPU, and in hf with liger's kernels.
+
+        Liger's are not measured (liger_kernel/ops of liger-kernel 0.8.5).
+        """
+        return not self.is_cpu if self.is_mega else self.config.hf_kernels == "liger"
 
     @property
     def has_output(self) -> bool:
@@ -131,11 +143,6 @@ class Stage:
         return not self.is_mega and self.optimizer_ranks > 1
 
     @property
-    def adds_in_products(self) -> bool:
-        """True if the gradient of a linear weight of hf is never in memory by itself (train/hf/gradients.py)."""
-        return not self.is_mega and not self.is_cpu and not self.is_sharded
-
-    @property
     def gradients(self) -> float:
         """Gradients. mega's buffer is always allocated. hf's grow during the first backward pass while activations are
         freed: with one micro batch per step only the excess over them is counted.
@@ -204,11 +211,11 @@ class Stage:
     def norm_bytes_per_token(self) -> float:
         """Bytes that one RMSNorm and the linear layers that read its result keep.
 
-        torch's fused kernel, on a GPU, keeps its input and 1 / rms. Composed of torch operations, on a CPU, the norm
-        keeps its input in float32 and the normalised input: mega in float32, transformers in the model's precision.
+        A fused kernel keeps its input and 1 / rms. Composed of torch operations, as transformers' own always is, the
+        norm keeps its input in float32 and the normalised input: mega in float32, hf in the model's precision.
         """
         composed = 2 * FP32_BYTES if self.is_mega else FP32_BYTES + self.width
-        inside = composed if self.is_cpu else self.width
+        inside = self.width if self.is_fused else composed
         return (inside + self.width) * self.spec.hidden_size + FP32_BYTES
 
     @property
@@ -216,15 +223,15 @@ class Stage:
         """Bytes that the norms of queries and keys keep beside their results, of which the rotary embedding keeps none.
 
         Each keeps 1 / rms of every head and what the other norms keep of their input. mega's queries are a copy out of
-        QKV; its keys are a view into QKV, which is kept anyway unless a CPU makes a float32 copy.
+        QKV; its keys are a view into QKV, which is kept anyway unless a composed norm makes a float32 copy.
         """
         if not self.spec.query_key_norm:
             return 0.0
         queries, keys = self.spec.hidden_size, self.key_value_size
         inverse = FP32_BYTES * (self.spec.num_attention_heads + self.spec.num_query_groups)
-        of_input = FP32_BYTES if self.is_cpu else self.width
+        of_input = self.width if self.is_fused else FP32_BYTES
         is_key_kept_anyway = self.is_mega and of_input == self.width
-        normalised = (FP32_BYTES if self.is_mega else self.width) if self.is_cpu else 0
+        normalised = 0 if self.is_fused else FP32_BYTES if self.is_mega else self.width
         kept = (of_input + normalised) * (queries + keys) - (of_input * keys if is_key_kept_anyway else 0)
         return kept + inverse
 
@@ -240,12 +247,12 @@ class Stage:
             # QKV as one (the value is a view into it), rotated query and key, result
             attention = (hidden + 2 * keys) + hidden + keys + hidden
             # gate and up as one, their product; without a fused SwiGLU also SiLU of the gate, and up + 0
-            mlp = (2 + 1) * ffn + (2 * ffn if self.is_cpu else 0)
+            mlp = (2 + 1) * ffn + (0 if self.is_fused else 2 * ffn)
         else:
             # rotated query and key, value, result; transformers repeats keys and values if there is a mask
             attention = hidden + 2 * (hidden if self.is_windowed else keys) + hidden
             # gate, up, their product; composed also SiLU of the gate
-            mlp = (4 if self.is_cpu else 3) * ffn
+            mlp = (3 if self.is_fused else 4) * ffn
         in_heads = FP32_BYTES * self.spec.num_attention_heads + self.query_key_norm_bytes_per_token
         return norms + (self.width * (attention + mlp) + in_heads) / self.config.tensor_parallel_size
 
@@ -264,18 +271,21 @@ class Stage:
     def logits(self) -> float:
         """Logits at the fullest moment of the loss, 2 to 12 bytes each.
 
-        In bf16 on a GPU there are the logits once, and their gradient is written over them
-        (train/common/cross_entropy.py). On a CPU and in fp32 mega has the softmax, which megatron-core turns into the
-        gradient in place and casts (megatron/core/tensor_parallel/cross_entropy.py), and hf log-softmax and two
-        gradients at once, all float32 (transformers/loss/loss_utils.py).
+        mega in bf16 on a GPU has the logits once, and their gradient is written over them
+        (train/mega/cross_entropy.py). On a CPU and in fp32 it has the softmax, which megatron-core turns into the
+        gradient in place and casts (megatron/core/tensor_parallel/cross_entropy.py). hf has log-softmax and two
+        gradients at once, all float32 (transformers/loss/loss_utils.py); liger has the logits of a part of the tokens
+        at a time, about as much as the hidden states, and from then on the gradients of hidden states and output layer.
         """
         if not self.has_output:
             return 0.0
         softmax, bf16, fp32 = 4, 2, 4
-        if not self.is_cpu and self.config.precision != "fp32":
-            each = bf16
-        elif not self.is_mega:
+        if not self.is_mega and self.is_fused:
+            return self.width * (2 * self.tokens * self.spec.hidden_size + self.vocabulary_matrix)
+        if not self.is_mega:
             each = 3 * fp32
+        elif self.is_fused and self.config.precision != "fp32":
+            each = bf16
         else:
             each = softmax if self.config.precision == "fp32" else softmax + bf16
         return each * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
@@ -287,48 +297,53 @@ class Stage:
         works in small chunks (train/common/adamw.py).
         """
         in_layer = self.layer_backward + self.tied_gradient
-        of_embedding = self.width * self.vocabulary_matrix if self.adds_in_products else 3 * self.tied_gradient
-        in_embedding = of_embedding - self.activations - (0.0 if self.keeps_gathered else self.weight_copies)
-        fullest = max(self.logits, self.output_backward, in_layer, in_embedding)
+        in_embedding = 3 * self.tied_gradient - self.activations - self.weight_copies
+        fullest = max(self.logits, self.loss_forward, self.output_backward, in_layer, in_embedding)
         return self.weight_copies + fullest - self.logits
+
+    @property
+    def loss_forward(self) -> float:
+        """Logits and log-softmax of hf with FSDP2, and the output layer's weight as it was gathered, which FSDP2 keeps
+        beside its copy in the weight's own shape until it gathers again."""
+        if not self.is_sharded or self.is_fused:
+            return 0.0
+        each = 2 * FP32_BYTES + (BF16_BYTES if self.width == BF16_BYTES else 0)
+        return each * self.tokens * self.spec.vocab_size + self.width * self.vocabulary_matrix
 
     @property
     def weight_copies(self) -> float:
         """Copies of weights. mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine;
-        not measured here). hf with FSDP2: all weights, gathered once a step (train/hf/sharding.py).
+        not measured here). hf with FSDP2: all weights, gathered for a micro batch (train/hf/sharding.py).
         """
         if self.is_mega:
             return 2 * self.layers * self.layer_matrices if self.config.precision == "fp8" else 0.0
         return self.width * self.parameters if self.is_sharded else 0.0
 
     @property
-    def keeps_gathered(self) -> bool:
-        """True if FSDP2's gathered weights are still whole after a backward pass: for the next micro batch."""
-        return self.is_sharded and self.config.gradient_accumulation > 1
-
-    @property
     def gradient_width(self) -> int:
-        """Bytes of one number of a weight's gradient before accumulation; FSDP2 reduces a copy of it."""
-        if self.adds_in_products:
-            return 0
-        return self.width + (FP32_BYTES if self.is_sharded else 0)
+        """Bytes of one number of a weight's gradient before accumulation. FSDP2 reduces a float32 copy of it; on one
+        device hf adds such a copy to the sum with GRADIENT_DTYPE=fp32.
+        """
+        is_cast = not self.is_mega and self.width < FP32_BYTES and self.config.gradient_dtype == "fp32"
+        return self.width + (FP32_BYTES if self.is_sharded or is_cast else 0)
 
     @property
     def output_backward(self) -> float:
         """Gradients of logits, hidden states and the output layer's weight.
 
-        hf with FSDP2: or, when the logits are gone, with a copy of the weight's gradient to reduce and this rank's part
-        of the result.
+        hf: or, when the logits are gone, with the float32 copy of the weight's gradient, and with FSDP2 this rank's
+        part of the result, when the gathered weight is gone too.
         """
         if not self.has_output:
             return 0.0
         hidden = self.width * self.tokens * self.spec.hidden_size
         logits = self.width * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
-        if not self.is_sharded:
-            return logits + hidden + self.gradient_width * self.vocabulary_matrix
         in_product = logits + self.width * self.vocabulary_matrix
-        reduced = (self.gradient_width + FP32_BYTES / self.optimizer_ranks) * self.vocabulary_matrix
-        return hidden + max(in_product, reduced - (0.0 if self.keeps_gathered else self.width * self.vocabulary_matrix))
+        if self.is_mega:
+            return in_product + hidden
+        parts = FP32_BYTES / self.optimizer_ranks if self.is_sharded else 0.0
+        freed = self.width * self.vocabulary_matrix if self.is_sharded else 0.0
+        return hidden + max(in_product, (self.gradient_width + parts) * self.vocabulary_matrix - freed)
 
     @property
     def tied_gradient(self) -> float:
@@ -336,12 +351,12 @@ class Stage:
 
         Then the gradient of the embedding and the sum of both are in memory too.
         """
-        return self.width * self.vocabulary_matrix if self.is_tied_here and not self.adds_in_products else 0.0
+        return self.width * self.vocabulary_matrix if self.is_tied_here else 0.0
 
     @property
     def layer_backward(self) -> float:
-        """Gradients of SwiGLU's product and of the weight before it. hf: of half of that weight; if it is added in the
-        product, of SwiGLU's two arguments instead. With FSDP2: of all weights of the layer.
+        """Gradients of SwiGLU's product and of the weight before it. hf: of half of that weight. With FSDP2: of all
+        weights of the layer.
 
         With RECOMPUTE also the activations of the layer that are in memory again; mega's selective way computes one
         at a time.
@@ -350,5 +365,4 @@ class Stage:
         weight = self.layer_parameters if self.is_sharded else ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
         is_one_at_a_time = self.is_mega and self.config.recompute == "selective"
         again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
-        arguments = self.width * self.tokens * ffn if self.adds_in_products else 0.0
-        return self.width * self.tokens * ffn + arguments + self.gradient_width * weight + again
+        return self.width * self.tokens * ffn + self.gradient_width * weight + again

@@ -131,7 +131,7 @@ LISTS_OF_ORIGIN = {
 """Lists that `provenance` may hold. Results of earlier versions lack the last two."""
 OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "provenance": {"environment_removed": dict},  # set outside, and kept from the ranks, whose settings decide them
-    "resolved_config": {"attention_library": str, "float32_matmul_precision": str},
+    "resolved_config": {"attention_library": str, "float32_matmul_precision": str, "hf_kernels": str},
     "energy_metrics": {
         "counter_joules": Number,
         "integrated_joules": Number,
@@ -145,7 +145,8 @@ OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "throttled_percent": dict,
     },
 }
-"""Keys that a section may have (train/common/kernels.py, train/energy/section.py). Earlier results lack them."""
+"""Keys that a section may have (train/common/kernels.py, train/hf/resolved.py, train/energy/section.py). Earlier
+results lack them."""
 OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "conditions": {
         "gpu_tool": str,

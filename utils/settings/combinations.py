@@ -214,6 +214,13 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
         "RUNTIME",
         "run_data.sh, run_train.sh and entry.sh start containers; here use native",
     )
+    rules.refuse(
+        typed["hf_kernels"] == "liger"
+        and "hf" in typed["frameworks"]
+        and importlib.util.find_spec("liger_kernel") is None,
+        "HF_KERNELS",
+        "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
+    )
     if "titan" in typed["frameworks"]:
         check_titan(rules, typed)
     check_nodes(rules, typed)

@@ -82,6 +82,7 @@ class RunConfig:
     gradient_dtype: str
     recompute: str
     layers: str
+    hf_kernels: str
     fit: str
     samples: int | None
     encoder: str

@@ -191,6 +191,12 @@ KEYS: dict[str, Key] = {
         "layers of mega: TransformerEngine's, or torch's (local); auto = TransformerEngine's where it can be used",
         InResults("layers"),
     ),
+    "HF_KERNELS": Key(
+        "hf_kernels",
+        *choice("stock", "liger"),
+        "functions of hf's models: transformers' own, or those of liger-kernel (transformers' use_liger_kernel)",
+        InResults("hf_kernels"),
+    ),
     "FIT": Key(
         "fit",
         *choice("check", "ignore"),

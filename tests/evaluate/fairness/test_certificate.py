@@ -18,6 +18,7 @@ HEAT = {"hw_thermal_slowdown": 12.4, "sw_power_cap": 80.0}
 FUSED = ran(fused_ops={"rope": True, "loss": False, "bias": False})
 RECIPE = environment(NCCL_NVLS_ENABLE="0", TORCH_NCCL_AVOID_RECORD_STREAMS="1")
 BEST = of(method="best")
+LIGER = each(of(framework="hf"), ran(hf_kernels="liger"))
 
 
 def asked(runs: str | None) -> dict[str, Any]:
@@ -93,6 +94,8 @@ SHOWN: dict[str, Shown] = {
         "rotary scaling",
         {"state": SAME},
     ),
+    "liger on both sides": (LIGER, LIGER, "kernels of hf", {"state": SAME, "a": "liger"}),
+    "hf of before the setting": (LIGER, of(framework="hf"), "kernels of hf", {"state": UNKNOWN, "unproven": True}),
     "own recipe": (RECIPE, nothing, "environment NCCL_NVLS_ENABLE", {"state": ALLOWED, "a": "0"}),
     "speed-up": (
         nothing,
@@ -182,6 +185,29 @@ def test_what_does_not_forbid_a_comparison_is_in_its_certificate(judged: dict[st
     assert found["unproven"] == wanted.get("unproven", False)
     assert is_bold(verdict) == (not verdict["unproven"])
     assert is_bold(verdict) or f"not proven: {', '.join(verdict['unproven'])}" in verdict["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "other", "is_comparable", "state", "reason"),
+    [
+        ("nvd", {"framework": "mega"}, True, ALLOWED, ""),
+        (
+            "amd",
+            {"framework": "hf", "resolved_config__hf_kernels": "liger"},
+            False,
+            "differs, not comparable",
+            "one side trains on transformers' own functions, the other on those of liger-kernel",
+        ),
+    ],
+)
+def test_stock_hf_compares_with_another_framework_and_not_with_liger(
+    tmp_path: Path, platform: str, other: dict[str, Any], is_comparable: bool, state: str, reason: str
+) -> None:
+    stock = runs("nvd", 1.0, framework="hf", resolved_config__hf_kernels="stock")
+    found = one_verdict(tmp_path, stock + runs(platform, 0.8, **other))
+    assert (found["verdict"] != "not_comparable") == is_comparable
+    assert items(found)["kernels of hf"]["state"] == state
+    assert any(reason in one for one in found["reasons"]) or not reason
 
 
 @pytest.mark.parametrize(

@@ -196,16 +196,20 @@ def test_many_comparisons_ask_for_more_evidence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "framework", "is_untuned"),
+    ("framework", "key", "value", "said"),
     [
-        ("megatron_core_local", "mega", True),
-        ("transformer_engine", "mega", False),
-        ("megatron_core_local", "nemo", False),
+        ("mega", "layer_implementation", "megatron_core_local", "untuned: {}, mega on megatron-core's local layers"),
+        ("mega", "layer_implementation", "transformer_engine", ""),
+        ("nemo", "layer_implementation", "megatron_core_local", ""),
+        ("hf", "hf_kernels", "stock", "untuned: {}, hf on transformers' own functions"),
+        ("hf", "hf_kernels", "liger", "{}, hf on the kernels of liger-kernel"),
     ],
 )
-def test_mega_on_local_layers_is_named_untuned(tmp_path: Path, layers: str, framework: str, is_untuned: bool) -> None:
-    known: dict[str, Any] = {"resolved_config__layer_implementation": layers, "framework": framework}
+def test_untuned_layers_and_those_of_liger_are_named(
+    tmp_path: Path, framework: str, key: str, value: str, said: str
+) -> None:
+    known: dict[str, Any] = {f"resolved_config__{key}": value, "framework": framework}
     found = one_verdict(tmp_path, runs("nvd", 1.0, **known) + runs("amd", 1.2, **known))
     assert found["verdict"] == "slower" and is_bold(found)
-    wanted = f"untuned: {H100} and {MI300X}, mega on megatron-core's local layers"
-    assert found["sentence"].endswith(wanted) == is_untuned and ("untuned" in found["sentence"]) == is_untuned
+    assert found["sentence"].endswith(f"; {said.format(f'{H100} and {MI300X}')}" if said else "loss")
+    assert ("untuned" in found["sentence"]) == said.startswith("untuned")

@@ -80,9 +80,9 @@ def test_update_is_that_of_float64_with_the_same_roundings_bit_by_bit(
     optimizer.clip_coefficient = torch.tensor(0.37)
     reference = Reference(parameter.detach(), state_dtype)
     for step in range(1, 6):
-        parameter.main_gradient = GRADIENTS[kind](noise(step)).to(gradient_dtype)
+        parameter.decoupled_grad = GRADIENTS[kind](noise(step)).to(gradient_dtype)
         optimizer.step()
-        reference.step(parameter.main_gradient, 0.37)
+        reference.step(parameter.decoupled_grad, 0.37)
         state = optimizer.state[parameter]
         is_bf16 = weight_dtype is torch.bfloat16
         master = adamw.join_master(parameter.detach(), state["remainder"]) if is_bf16 else parameter.detach()
@@ -157,17 +157,17 @@ def test_float32_weights_move_as_those_of_torch():
 )
 def test_bytes_of_a_parameter(weight_dtype, state_dtype, gradient_dtype, most):
     parameter = torch.nn.Parameter(noise(0).to(weight_dtype))
-    parameter.main_gradient = noise(1).to(gradient_dtype)
+    parameter.decoupled_grad = noise(1).to(gradient_dtype)
     optimizer = adamw.FusedAdamW([parameter], **SETTINGS, state_dtype=state_dtype)
     optimizer.step()
-    tensors = [parameter, parameter.main_gradient, *optimizer.state[parameter].values()]
+    tensors = [parameter, parameter.decoupled_grad, *optimizer.state[parameter].values()]
     assert sum(tensor.nbytes for tensor in tensors) == most * LENGTH
 
 
 @pytest.mark.parametrize("clip", [None, torch.tensor(0.5)])
 def test_a_step_reads_nothing(clip):
     parameter = torch.nn.Parameter(noise(0).to(torch.bfloat16))
-    parameter.main_gradient = noise(1)
+    parameter.decoupled_grad = noise(1)
     optimizer = adamw.FusedAdamW([parameter], **SETTINGS)
     optimizer.clip_coefficient = clip
     with NoHostRead():
@@ -193,12 +193,12 @@ def test_steps_learning_rates_and_lengths_compile_nothing_again():
 def test_gradients_are_looked_for_in_the_documented_order():
     parameter = torch.nn.Parameter(torch.zeros(2))
     assert adamw.gradient_of(parameter) is None
-    for name in ("grad", "decoupled_grad", "main_gradient"):
+    for name in ("grad", "decoupled_grad"):
         tensor = torch.ones(2)
         setattr(parameter, name, tensor)
         assert adamw.gradient_of(parameter) is tensor
-    parameter.main_gradient = None
-    assert adamw.gradient_of(parameter) is parameter.decoupled_grad
+    parameter.decoupled_grad = None
+    assert adamw.gradient_of(parameter) is parameter.grad
 
 
 def test_the_local_part_of_a_dtensor_is_updated():

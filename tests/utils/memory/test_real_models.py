@@ -27,7 +27,7 @@ KEPT = [
 AS_ON_GPU = [
     f"kept_as_on_gpu {model} PRECISION={precision}" for model in models.NAMES for precision in ("fp32", "bf16")
 ]
-RECIPES = ["kept_as_on_gpu llama PRECISION=bf16 RECOMPUTE=selective"]  # hf's checkpoints keep where no hook sees it
+RECIPES = ["kept_as_on_gpu llama PRECISION=bf16 RECOMPUTE=selective"]
 OTHER_SHAPE = ["kept mistral MBS=1 SL=256 PRECISION=bf16", "kept llama MBS=4 SL=64 PRECISION=fp32"]
 PEAKS = [
     "peak llama PRECISION=fp32",
@@ -40,7 +40,7 @@ PEAKS = [
 ]
 ONE_RANK = {
     "mega": [*KEPT, *OTHER_SHAPE, *PEAKS, *AS_ON_GPU, *RECIPES],
-    "hf": [*KEPT, *OTHER_SHAPE, *PEAKS, *AS_ON_GPU],
+    "hf": [*KEPT, *OTHER_SHAPE, *PEAKS],
 }
 TWO_RANKS = [
     *("kept qwen TP=2 PRECISION=fp32", "kept qwen3 TP=2 PRECISION=bf16"),

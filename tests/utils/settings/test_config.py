@@ -190,6 +190,7 @@ PRIMUS = "FRAMEWORK=prim PROFILING=true WARMUP_ITERS=2 PROFILE_STEP_START=4 PROF
             *("nvd", "PRECISION=fp8 FRAMEWORK=mega LAYERS=local"),
             "LAYERS=local PRECISION=fp8: fp8 needs the layers of TransformerEngine",
         ),
+        ("cpu", "HF_KERNELS=eager", "stock, liger"),
         # mega has a loop that does not divide a sequence
         ("nvd", "CP=2 FRAMEWORK=mega", "CP=2 FRAMEWORK=mega: mega cannot divide a sequence"),
         ("nvd", "TP=8 MODEL=qwen FRAMEWORK=mega", "TP=8 MODEL=qwen: qwen has 28 heads in 4 groups"),
@@ -220,6 +221,7 @@ def test_what_a_framework_model_or_platform_lacks_is_refused_in_one_line_that_na
     [
         ("PRECISION=fp8 FP8_RECIPE=current FRAMEWORK=mega", {"fp8_recipe": "current", "layers": "auto"}),
         ("FRAMEWORK=mega", {"fp8_recipe": "none"}),
+        ("HF_KERNELS=liger FRAMEWORK=hf", {"hf_kernels": "liger"}),
         ("CP=2 FRAMEWORK=nemo", {"data_parallel_size": 4}),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from train.common.compiled import compiled
+from train.mega.compiled import compiled
 
 
 def statistics(logits: torch.Tensor, labels: torch.Tensor, first: int) -> tuple[torch.Tensor, ...]:
@@ -42,9 +42,9 @@ def write_gradient(
 class _InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor, group: Any) -> torch.Tensor:
-        first = 0 if group is None else group.rank() * logits.shape[-1]
+        first = group.rank() * logits.shape[-1]
         maximum, total, chosen = compiled(statistics)(logits, labels, first)
-        if group is not None and group.size() > 1:
+        if group.size() > 1:
             maximum, total, chosen = _over_ranks(maximum, total, chosen, group)
         log_sum = total.log() + maximum
         ctx.save_for_backward(logits, labels, log_sum)
