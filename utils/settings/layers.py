@@ -92,7 +92,7 @@ def _suggestion(text: str) -> str:
     key, equals, value = re.sub(r"^\s*(export\s+)?(-+(?=\w+\s*=))?", "", text).partition("=")
     value = re.sub(r"\s#.*$", "", value).strip().strip("'\"")
     near = _near_key(key.strip())
-    if near is None:
+    if near is None or redact.text(text) != text:  # the value may be a secret
         return ""
     if not equals:
         return f"; did you mean {near}=VALUE?"
