@@ -57,11 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (is_failure and earlier):
             write(comparison, output, options.format)
     except (OSError, ForeignFileError, store.ResultError) as error:
-        print(
-            f"error: {tables.plain(output)}: cannot be written: {tables.plain(error)}; name another with --output",
-            file=sys.stderr,
-        )
-        return 1
+        return tables.not_written(output, error, "; name another with --output")
     _show(options, comparison, wanted[0] if "html" not in options.format else output / "compare.html")
     if is_failure and earlier:
         print(f"kept the earlier {tables.plain(', '.join(map(str, earlier)))}", file=sys.stderr)

@@ -19,7 +19,7 @@ from typing import Any
 from evaluate.bundle import as_input
 from evaluate.frames import files, tables
 from evaluate.report.groups import without_copies
-from evaluate.report.tables import plain, refusing
+from evaluate.report.tables import not_written, plain, refusing
 from evaluate.verdict import pairs
 from evaluate.verdict.odd_runs import without_odd_runs
 from utils.arguments import Parser, run
@@ -107,8 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         write_whole(output, content, is_ours=files.RECOGNISERS[name])
     except (OSError, ForeignFileError) as error:
-        print(f"error: {plain(output)}: cannot be written: {plain(error)}; name another --output", file=sys.stderr)
-        return 1
+        return not_written(output, error, "; name another --output")
     print(f"wrote {plain(output)}: {len(frame):,} rows, {len(frame.columns)} columns", file=sys.stderr)
     return 0
 

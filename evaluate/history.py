@@ -64,11 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             write(found, output)
         except (OSError, ForeignFileError, store.ResultError) as error:
-            print(
-                f"error: {tables.plain(output)}: cannot be written: {tables.plain(error)}; name another with --output",
-                file=sys.stderr,
-            )
-            return 1
+            return tables.not_written(output, error, "; name another with --output")
     print(tables.shown_on(sys.stdout, renderers.terminal(blocks.blocks(found), renderers.terminal_width())))
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from evaluate.report.blocks import Lines
 from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
-from evaluate.report.tables import plain, refusing
+from evaluate.report.tables import not_written, plain, refusing
 from evaluate.sweeps import figures
 from evaluate.sweeps.heat_map import png
 from utils.arguments import Parser, first_line, run
@@ -58,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file, text in files.items():
             write_whole(file, text, is_ours=figures.is_overlay)
     except OSError as error:
-        print(f"error: {plain(path.parent)}: cannot be written: {plain(error)}", file=sys.stderr)
-        return 1
+        return not_written(path.parent, error)
     print(terminal([figures.table(measured)], terminal_width()))
     print(terminal([Lines(lines)], UNBROKEN))  # a command to copy stays in one line
     print(f"wrote {plain(', '.join(map(str, (picture, *files))))}", file=sys.stderr)

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from evaluate.metrics.measured_rate import moment_of
-from utils.results.schema import Result, time_of
+from utils.results.schema import Result
 
 Value = TypeVar("Value")
 Key = TypeVar("Key", bound=Hashable)
@@ -43,11 +43,6 @@ def machines(result: Result) -> list[str]:
 def machine_of(result: Result) -> str:
     """Return the machine of a run, or all machines of a job on several, in one text."""
     return " and ".join(sorted(machines(result))) or "unknown host"
-
-
-def moment(text: str | None) -> datetime | None:
-    """Return a time of `provenance` in UTC; None if it is unknown. Raises ValueError if the text is no time."""
-    return time_of(text) if text else None
 
 
 def interval(result: Result) -> tuple[datetime, datetime] | None:

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from evaluate.checks.recorded import moment
-from utils.results.schema import IDENTITY, OPTIONAL_SECTIONS, SAMPLES, SECTIONS, Result
+from utils.results.schema import IDENTITY, OPTIONAL_SECTIONS, SAMPLES, SECTIONS, Result, time_of
 from utils.settings.keys import Number
 
 TEXT, INTEGER, FLOAT, BOOLEAN, TIME = "string", "Int64", "float64", "boolean", "datetime64[us, UTC]"
@@ -114,7 +113,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
 def _time(text: str | None) -> tuple[Any, str]:
     """Return a time, or None with the reason if a text cannot be read as one."""
     try:
-        return moment(text), ""
+        return time_of(text) if text else None, ""
     except (ValueError, OverflowError):
         return None, f"got {text!r}, which is no time"
 

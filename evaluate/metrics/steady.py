@@ -77,7 +77,7 @@ def step_times(result: Result) -> list[float]:
     return list(result["step_times"][part.first :]) if part else []
 
 
-def steps_text(results: Sequence[Result]) -> str:
+def steps_text(results: Sequence[Result], opening: str = "steps ") -> str:
     """Return the steady steps by their numbers: `steps 11 to 100`, or each range with its number of runs."""
     steady = (result["steps"][part.first :] for result in results if (part := of_result(result)))
     ranges = Counter((steps[0], steps[-1]) for steps in steady)
@@ -85,9 +85,9 @@ def steps_text(results: Sequence[Result]) -> str:
         return "no steady steps"
     if len(ranges) > MOST_RANGES:
         firsts, lasts = zip(*ranges, strict=True)
-        return f"steps from {min(firsts)} to {max(firsts)} on, of {max(lasts)}"
+        return f"{opening}from {min(firsts)} to {max(firsts)} on, of {max(lasts)}"
     runs = {key: f" ({count} run{'' if count == 1 else 's'})" * (len(ranges) > 1) for key, count in ranges.items()}
-    return f"steps {', '.join(f'{first} to {last}{runs[first, last]}' for first, last in sorted(ranges))}"
+    return f"{opening}{', '.join(f'{first} to {last}{runs[first, last]}' for first, last in sorted(ranges))}"
 
 
 @lru_cache(maxsize=4096)  # validation, verdict and report all need the same run

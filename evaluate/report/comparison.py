@@ -209,7 +209,7 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         **row.key._asdict(),
         "runs_counted": len(row.counted),
         "runs_found": len(row.entries),
-        "steady_steps": row.steady_steps,
+        "steady_steps": row.steady_steps(),
         **{name: _spread(spread) for name, spread in row.figures.items()},
         "metrics": {name: _metric([one.get(name) for one in found]) for name in names},
         "results": [_entry(entry) for entry in row.entries],

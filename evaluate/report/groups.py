@@ -129,10 +129,9 @@ class Row:
         """Steady step times of each counted run in seconds."""
         return [step_times(entry.result) for entry in self.counted]
 
-    @cached_property
-    def steady_steps(self) -> str:
-        """Numbers of the steady steps of the counted runs: `steps 11 to 100`."""
-        return steps_text([entry.result for entry in self.counted])
+    def steady_steps(self, opening: str = "steps ") -> str:
+        """Return the numbers of the steady steps of the counted runs: `steps 11 to 100`."""
+        return steps_text([entry.result for entry in self.counted], opening)
 
     @cached_property
     def figures(self) -> dict[str, Spread | None]:
@@ -169,10 +168,10 @@ class Group:
     @property
     def steady_steps(self) -> str:
         """Numbers of the steps behind the throughput and the step time: of all rows, or of each if they differ."""
-        found = {row.letter: row.steady_steps for row in self.rows if row.counted}
-        if len(set(found.values())) < 2:
-            return f"steady {next(iter(found.values()), 'steps unknown')}"
-        return "steady steps " + ", ".join(f"{letter}: {text.removeprefix('steps ')}" for letter, text in found.items())
+        rows = [row for row in self.rows if row.counted]
+        if len({row.steady_steps() for row in rows}) < 2:
+            return f"steady {rows[0].steady_steps() if rows else 'steps unknown'}"
+        return "steady steps " + ", ".join(f"{row.letter}: {row.steady_steps(opening='')}" for row in rows)
 
     @property
     def conditions(self) -> str:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
+from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
 from utils import redact
@@ -75,6 +76,12 @@ def refusing(*bad: type[Exception]) -> Callable[[_Main], _Main]:
         return cast(_Main, command)
 
     return decorated
+
+
+def not_written(place: Path, error: Exception, advice: str = "") -> int:
+    """Print why the output at `place` cannot be written; return the exit code of a command for it."""
+    print(f"error: {plain(place)}: cannot be written: {plain(error)}{advice}", file=sys.stderr)
+    return 1
 
 
 def number(value: float, digits: int = 4) -> str:
