@@ -99,7 +99,7 @@ def size_matches_name(result: Result) -> Iterator[str]:
     for key in other:
         yield f"{key}: {name} has {getattr(spec, key)}, ran {ran[key]}; it is another model"
     counted, least = ran["parameter_count"], spec.vocab_size
-    padded = range(least, least + VOCABULARY_MULTIPLE * (result["training_config"]["tp"] or 1) + 1)
+    padded = range(least, least + VOCABULARY_MULTIPLE * result["training_config"]["tp"] + 1)
     vocabulary = ran["vocab_size"] if ran["vocab_size"] in padded else least
     is_tied = bool(ran.get("tie_word_embeddings")) or spec.tie_word_embeddings
     wanted = replace(spec, vocab_size=vocabulary, tie_word_embeddings=is_tied).parameter_count

@@ -85,6 +85,9 @@ TINY = get("llama", "tiny")
 COUNT, WIDTH = TINY.parameter_count, TINY.hidden_size
 
 
+PADDED_FOR_TWO = shape("tiny", vocab_size=TINY.vocab_size + 256, parameter_count=COUNT + 2 * 256 * WIDTH)
+
+
 def stages(count: int) -> Change:
     """Return a change to so many pipeline stages of one GPU each; Llama 3.1 8B has 32 layers."""
     layout = settings(pp=count, dp=1, num_gpus=count, gradient_accumulation=64)
@@ -292,6 +295,11 @@ REJECTED = {
         shape("tiny", vocab_size=TINY.vocab_size + 4096, parameter_count=COUNT + 2 * 4096 * WIDTH),
         "parameter_count: llama tiny has",
         shape("tiny", vocab_size=TINY.vocab_size + 128, parameter_count=COUNT + 2 * 128 * WIDTH),
+    ),
+    "padding for two tensor-parallel ranks": Fault(
+        PADDED_FOR_TWO,
+        "parameter_count: llama tiny has",
+        each(settings(tp=2, dp=4, gradient_accumulation=16), PADDED_FOR_TWO),
     ),
     "an output layer that is missing": Fault(
         shape("tiny", parameter_count=COUNT - TINY.vocab_size * WIDTH),

@@ -100,7 +100,7 @@ def test_the_settings_of_a_result_load_and_ask_for_its_training(number: int) -> 
     plan([result])
     found = asked(result)
     config = load("nvd", 8, arguments=[f"{name}={value}" for name, value in found.items()], environ={})
-    wanted = {"allow_repeat": False} | result["training_config"]
+    wanted = {"allow_repeat": False, "hf_kernels": "stock"} | result["training_config"]
     assert {key: value for key, value in config.asked().items() if wanted.get(key) != value} == {}
     assert (found["FRAMEWORK"], found["MODEL"], found["METHOD"], found["RUNS"]) == ("mega", "llama", "equal", "1")
 

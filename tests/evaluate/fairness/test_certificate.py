@@ -146,6 +146,12 @@ SHOWN: dict[str, Shown] = {
         "number of runs",
         {"state": ALLOWED},
     ),
+    "more runs than were asked for": (
+        of(repeats=asked("2")),
+        nothing,
+        "number of runs",
+        {"state": ALLOWED, "a": "3 of 2"},
+    ),
     "another second timer": (nothing, one_timer, "time outside the steps", {"state": UNKNOWN, "unproven": True}),
     "a name of a setting that no table has": (
         ran(turbo=True),
@@ -208,6 +214,22 @@ def test_stock_hf_compares_with_another_framework_and_not_with_liger(
     assert (found["verdict"] != "not_comparable") == is_comparable
     assert items(found)["kernels of hf"]["state"] == state
     assert any(reason in one for one in found["reasons"]) or not reason
+
+
+@pytest.mark.parametrize(("again", "state"), [(2, SAME), (3, UNKNOWN)])
+def test_runs_are_measured_again_if_most_were_started_again(tmp_path: Path, again: int, state: str) -> None:
+    started = runs("nvd", 1.0, 4, repeats=asked("4"))
+    for result in started[:again]:
+        result["attempt"] = 2
+    found = one_verdict(tmp_path, started + runs("amd", 0.8, 4, repeats=asked("4")))
+    assert items(found)["number of runs"]["state"] == state
+
+
+def test_the_side_in_an_earlier_format_is_named(tmp_path: Path) -> None:
+    found = one_verdict(tmp_path, runs("nvd", 1.0) + runs("amd", 0.8, source="earlier"))
+    proof = items(found)["proof of model and data"]
+    assert sorted((proof["a"], proof["b"])) == ["an earlier format", "read back"]
+    assert proof["a" if found["a"].startswith("AMD") else "b"] == "an earlier format"
 
 
 @pytest.mark.parametrize(

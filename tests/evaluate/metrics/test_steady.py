@@ -10,7 +10,8 @@ import pytest
 from scipy.stats import theilslopes
 
 from evaluate.metrics import change_points
-from evaluate.metrics.steady import Steady, find
+from evaluate.metrics.steady import Steady, find, steps_text
+from example import example_result
 
 
 def noisy(
@@ -117,3 +118,22 @@ def test_the_drift_is_theil_and_sens_slope_over_blocks_of_steps(count: int) -> N
 @pytest.mark.parametrize(("steps", "label", "drift"), [(12, "no steady state", None), (60, "flat", 0.0)])
 def test_equal_steps_are_flat_and_a_few_have_no_steady_state(steps: int, label: str, drift: float | None) -> None:
     assert find((1.0,) * steps, 3) == Steady(3, label, (), (), drift)
+
+
+def test_too_few_steps_for_two_levels_are_neither_odd_nor_drifting() -> None:
+    assert find((1.0,) * 8 + (9.0,), 0) == Steady(0, "no steady state", (), (), None)
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([60], "steps 7 to 60"),
+        ([60, 60, 80], "steps 7 to 60 (2 runs), 9 to 80 (1 run)"),
+        ([60, 80, 90], "steps 7 to 60 (1 run), 9 to 80 (1 run), 10 to 90 (1 run)"),
+        ([60, 80, 90, 100], "steps from 7 to 11 on, of 100"),
+        ([0], "no steady steps"),
+    ],
+)
+def test_steady_steps_are_written_by_their_numbers(counts: list[int], said: str) -> None:
+    results = [example_result(steps=[*range(1, count + 1)], step_times=[1.0] * count) for count in counts]
+    assert steps_text(results) == said
