@@ -10,22 +10,18 @@ valid on a shared machine too. CPU time is that of all processes; peak memory is
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
+from benchmarks.measure import columns, cost_of, machine
 from tests.support.example import example_result
 from tests.support.sides import make_consistent
 from utils.arguments import Parser, first_line, from_one, run
@@ -42,82 +38,72 @@ PEER = (
     "import json, pathlib, sys; print(sum(len(json.load(open(p))) for p in pathlib.Path(sys.argv[1]).rglob('*.json')))"
 )
 SAMPLE_SECONDS = 0.02
+SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
-@dataclass(frozen=True)
-class CommandCost:
-    """One run of a command: wall-clock seconds, CPU seconds, and peak MB of memory, over all its processes."""
-
-    wall: float
-    cpu: float
-    peak_mb: float
-    code: int
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--results": {"type": from_one, "default": 1000, "help": "number of results (default: %(default)s)"},
+    "--steps": {"type": from_one, "default": 500, "help": "steps of each result (default: %(default)s)"},
+    "--repetitions": {
+        "type": from_one,
+        "default": 5,
+        "help": "runs of the command and of the peer (default: %(default)s)",
+    },
+    "--seed": {"type": int, "default": 0, "help": "seed of the generated results (default: %(default)s)"},
+    "rest": {"nargs": "*", "help": "options for compare, after --"},
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print the table; return 1 if a command fails."""
-    options = _arguments(argv)
+    parser = Parser(OPTIONS, prog="python -m benchmarks.compare", description=first_line(__doc__))
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="tprimat-compare-") as name:
         folder = Path(name) / "results"
         size = write(folder, options.results, options.steps, options.seed)
-        print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+        print(machine())
         print(f"{options.results} results of {options.steps} steps, {size / 1e6:.1f} MB, seed {options.seed}")
         command = [sys.executable, "-m", "evaluate.compare", str(folder), "--output", f"{name}/out", *options.rest]
         peer = [sys.executable, "-c", PEER, str(folder)]
         pairs = []
         for _ in range(options.repetitions):
-            pairs.append((_measure(command), _measure(peer)))
-            ours, theirs = pairs[-1]
+            ours, theirs = (cost_of(one, SAMPLE_SECONDS, **SILENT) for one in (command, peer))
+            pairs.append((ours, theirs))
             print(f"compare {ours}\npeer    {theirs}\nload {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
         if any(one.code != 0 for pair in pairs for one in pair):
             return 1
         print(f"{'':28}{'median':>8}{'min':>8}{'max':>8}")
         for title, side in (("compare", 0), ("json.load of all files", 1)):
             runs = [pair[side] for pair in pairs]
-            for unit, values in (
-                ("s", [run.wall for run in runs]),
-                ("s CPU", [run.cpu for run in runs]),
-                ("MB", [run.peak_mb for run in runs]),
-            ):
-                print(_line(f"{title}, {unit}", values))
-        print(_line("ratio of the CPU times", [ours.cpu / theirs.cpu for ours, theirs in pairs]))
+            for unit, field in (("s", "wall"), ("s CPU", "cpu"), ("MB", "peak_mb")):
+                print(f"{f'{title}, {unit}':28}{columns([getattr(one, field) for one in runs], 8, 2)}")
+        ratios = [ours.cpu / theirs.cpu for ours, theirs in pairs]
+        print(f"{'ratio of the CPU times':28}{columns(ratios, 8, 2)}")
     return 0
 
 
 def write(folder: Path, count: int, steps: int, seed: int) -> int:
     """Write `count` ok and valid results below `folder`; return their size in bytes."""
     random = np.random.default_rng(seed)
-    jobs = _jobs()
     size = 0
-    for _ in range(count):
-        vendor, model, framework, machine, run = next(jobs)
-        result = _result(random, steps, vendor, model, framework, machine, run)
-        path = folder / vendor / f"machine{machine}" / store.result_name(vendor, framework, model, run)
+    jobs = product(range(1, count + 1), range(MACHINES), PLATFORMS, MODELS, FRAMEWORKS)
+    for number, host, vendor, model, framework in islice(jobs, count):
+        result = _result(random, steps, vendor, model, framework, host, number)
+        path = folder / vendor / f"machine{host}" / store.result_name(vendor, framework, model, number)
         store.write(result, path)
         size += path.stat().st_size
     return size
 
 
-def _jobs() -> Iterator[tuple[str, str, str, int, int]]:
-    run = 0
-    while True:
-        run += 1
-        for machine in range(MACHINES):
-            for vendor in PLATFORMS:
-                for model in MODELS:
-                    for framework in FRAMEWORKS:
-                        yield vendor, model, framework, machine, run
-
-
 def _result(
-    random: np.random.Generator, steps: int, vendor: str, model: str, framework: str, machine: int, run: int
+    random: np.random.Generator, steps: int, vendor: str, model: str, framework: str, host: int, number: int
 ) -> dict[str, Any]:
-    result = example_result(platform=vendor, model=model, framework=framework, run=run)
+    result = example_result(platform=vendor, model=model, framework=framework, run=number)
     for section in ("training_config", "resolved_config"):
         result[section] |= CONFIG | {"max_steps": steps}
     stack = {"nvd": "cuda", "amd": "rocm"}[vendor]
     result["gpu_info"] |= PLATFORMS[vendor] | {"device_count": CONFIG["num_gpus"], "software_stack": stack}
-    result["provenance"]["host"] = f"{vendor}-{machine}"
+    result["provenance"]["host"] = f"{vendor}-{host}"
     noise = random.normal(0, 0.004, steps)
     for step in range(1, steps):
         noise[step] += 0.5 * noise[step - 1]
@@ -131,53 +117,6 @@ def _result(
     result["data_wait_seconds"] = [0.0] * steps
     make_consistent(result)
     return result
-
-
-def _measure(command: Sequence[str]) -> CommandCost:
-    """Run a command; sample its memory every SAMPLE_SECONDS and read its CPU time from the system at the end."""
-    before = os.times()
-    started = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        root, peak = psutil.Process(process.pid), 0
-        while process.poll() is None:
-            peak = max(peak, _memory(root))
-            time.sleep(SAMPLE_SECONDS)
-    wall, after = time.perf_counter() - started, os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return CommandCost(wall, cpu, peak / 1e6, process.returncode)
-
-
-def _memory(root: psutil.Process) -> int:
-    total = 0
-    for process in _family(root):
-        try:
-            total += process.memory_info().rss
-        except psutil.Error:
-            continue
-    return total
-
-
-def _family(root: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _line(title: str, values: Sequence[float]) -> str:
-    return f"{title:28}{statistics.median(values):8.2f}{min(values):8.2f}{max(values):8.2f}"
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m benchmarks.compare", description=first_line(__doc__))
-    parser.add_argument("--results", type=from_one, default=1000, help="number of results (default: %(default)s)")
-    parser.add_argument("--steps", type=from_one, default=500, help="steps of each result (default: %(default)s)")
-    parser.add_argument(
-        "--repetitions", type=from_one, default=5, help="runs of the command and of the peer (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the generated results (default: %(default)s)")
-    parser.add_argument("rest", nargs="*", help="options for compare, after --")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Benchmark of encoding: both engines of data.encode, the bare tokenizers, and Megatron's scripts, in one run.
+"""Benchmark of encoding and cleaning: data.encode and its peers, and data.clean, in one run.
 
     python -m benchmarks.encode --input FILE.jsonl --tokenizer FOLDER [--processes 1 2] [--repetitions 3]
     MEGATRON_LM_PATH=CHECKOUT MEGATRON_LM_PYTHON=PYTHON python -m benchmarks.encode ...
@@ -13,6 +13,7 @@ sampled ten times a second (shared pages count once per process).
 - bare gigatoken, bare tokenizers: read the file, take the texts, encode them, discard the ids; with several processes,
   each has a share of the lines. They are an upper bound for anything that writes.
 - preprocess_data.py and preprocess_data_fast.py: tools of Megatron-LM, with --append-eod.
+- data.clean, light and full: read and clean the file on one core, and write it.
 - `--slow-input` is a shorter file of the same kind for the rows that take minutes; its rates are comparable, but
   start-up has a larger share.
 """
@@ -24,27 +25,32 @@ import hashlib
 import json
 import multiprocessing
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-import psutil
 from tqdm import tqdm
 
+from benchmarks.measure import MEGABYTE, Cost, cost_of, machine
 from utils.arguments import Parser, from_one, run
 from utils.errors import DataError
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_SECONDS = 0.1
-MEGABYTE = 1e6
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--input": {"type": Path, "required": True, "help": "JSONL file, key `text`"},
+    "--slow-input": {"type": Path, "help": "shorter file for the slow rows (default: --input)"},
+    "--tokenizer": {"type": Path, "required": True, "help": "folder that transformers.AutoTokenizer loads"},
+    "--processes": {"type": from_one, "nargs": "+", "default": [1, 2], "help": "numbers of processes (default: 1 2)"},
+    "--only": {"nargs": "+", "help": "words; only rows whose name contains one are run (default: all)"},
+    "--repetitions": {"type": from_one, "default": 3, "help": "runs of each row (default: %(default)s)"},
+    "--bare": {"choices": ("gigatoken", "tokenizers"), "help": argparse.SUPPRESS},
+}
 
 
 @dataclass(frozen=True)
@@ -55,23 +61,18 @@ class EncodeCommand:
     processes: int
     command: tuple[str, ...]
     input: Path
-    writes: bool = True
+    writes_pair: bool = True
 
 
-@dataclass(frozen=True)
-class EncodeRun:
-    """Measurements of one run of a row."""
-
-    seconds: float
-    sha256: str | None
-    """Digest of `.bin` and `.idx`; None if nothing is written."""
-    peak_rss_bytes: int | None = None
-    """None if it was not sampled: sampling takes a tenth of a core."""
+Run = tuple[Cost, str | None]
+"""Cost of one run of a row, and the digest of `.bin` and `.idx`; None for a row that writes none."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all rows and print the table; return 1 if a row of data.encode has other bytes than the reference."""
-    options = _parser().parse_args(arguments)
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = Parser(OPTIONS, prog="python -m benchmarks.encode", description=__doc__, formatter_class=kind)
+    options = parser.parse_args(arguments)
     try:
         return _report(options)
     except DataError as error:
@@ -84,12 +85,12 @@ def _report(options: argparse.Namespace) -> int:
         return bare(options.bare, options.input, options.tokenizer, options.processes[0])
     slow = options.slow_input or options.input
     sizes = {path: _size(path) for path in {options.input, slow}}
-    figures: dict[EncodeCommand, list[EncodeRun]] = {row: [] for row in _rows(options, slow)}
+    figures: dict[EncodeCommand, list[Run]] = {row: [] for row in _rows(options, slow)}
     for _ in tqdm(range(options.repetitions), "repetitions", disable=None):
         for row in figures:
             figures[row].append(_measure(row))
-    peaks = {row: _measure(row, samples_memory=True).peak_rss_bytes for row in tqdm(figures, "memory", disable=None)}
-    print(_machine())
+    peaks = {row: _measure(row, SAMPLE_SECONDS)[0].peak_mb for row in tqdm(figures, "memory", disable=None)}
+    print(f"{machine('tokenizers', 'gigatoken', 'orjson')}; load average {os.getloadavg()[0]:.1f}")
     for path, (documents, size) in sizes.items():
         print(f"{path.name}: {documents:,} documents, {size / MEGABYTE:.1f} MB of text")
     _print_table(figures, peaks, sizes)
@@ -134,8 +135,11 @@ def _encode_share(engine: str, path: Path, tokenizer: Path, rank: int, processes
 
 
 def _rows(options: argparse.Namespace, slow: Path) -> list[EncodeCommand]:
-    rows = []
-    tokenizer = str(options.tokenizer)
+    tokenizer, clean = str(options.tokenizer), ("-m", "data.clean", str(options.input), "--output", "{output}")
+    rows = [
+        EncodeCommand(f"data.clean, {level}", 1, (sys.executable, *clean, "--clean", level), path, writes_pair=False)
+        for level, path in (("light", options.input), ("full", slow))
+    ]
     for count in options.processes:
         for engine, path in (("gigatoken", options.input), ("hf", slow)):
             ours = ("-m", "data.encode", "--input", str(path), "--tokenizer", tokenizer, "--engine", engine)
@@ -144,7 +148,7 @@ def _rows(options: argparse.Namespace, slow: Path) -> list[EncodeCommand]:
         for engine, path in (("gigatoken", options.input), ("tokenizers", slow)):
             bare_ = ("-m", "benchmarks.encode", "--bare", engine, "--input", str(path), "--tokenizer", tokenizer)
             command = (sys.executable, *bare_, "--processes", str(count))
-            rows.append(EncodeCommand(f"bare {engine}", count, command, path, writes=False))
+            rows.append(EncodeCommand(f"bare {engine}", count, command, path, writes_pair=False))
         rows += _megatron_rows(options, slow, count)
     return [row for row in rows if not options.only or any(word in row.name for word in options.only)]
 
@@ -154,14 +158,8 @@ def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[
     if not checkout:
         return []
     python = os.environ.get("MEGATRON_LM_PYTHON", sys.executable)
-    common: tuple[str, ...] = (
-        "--output-prefix",
-        "{output}",
-        "--tokenizer-type",
-        "HuggingFaceTokenizer",
-        "--append-eod",
-    )
-    common = (*common, "--tokenizer-model", str(options.tokenizer))
+    kind = ("--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", str(options.tokenizer))
+    common = ("--output-prefix", "{output}", "--append-eod", *kind)
     rows = []
     for script, path, more in (
         ("preprocess_data.py", slow, ("--workers", str(count))),
@@ -172,7 +170,7 @@ def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[
     return rows
 
 
-def _measure(row: EncodeCommand, *, samples_memory: bool = False) -> EncodeRun:
+def _measure(row: EncodeCommand, sample_seconds: float | None = None) -> Run:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     environment |= {"RAYON_NUM_THREADS": str(row.processes), "PYTHONPATH": str(ROOT)}
     if row.name.startswith("preprocess"):
@@ -180,51 +178,12 @@ def _measure(row: EncodeCommand, *, samples_memory: bool = False) -> EncodeRun:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "out")
         command = [part.format(output=output) if part == "{output}" else part for part in row.command]
-        started = time.perf_counter()
         with Path(folder, "log").open("wb") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=ROOT)
-            peak = _Peak(process.pid) if samples_memory else None
-            code = process.wait()
-        seconds = time.perf_counter() - started
-        if peak:
-            peak.stop()
-        if code != 0:
+            cost = cost_of(command, sample_seconds, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+        if cost.code != 0:
             said = Path(folder, "log").read_text().strip().rpartition("\n")[2]
-            raise DataError(f"{row.name}: exit code {code}: {said.removeprefix('error: ')}")
-        digest = _digest(Path(folder)) if row.writes else None
-        return EncodeRun(seconds, digest, peak.bytes if peak else None)
-
-
-class _Peak(threading.Thread):
-    """A thread that records the largest sum of resident memory of a process and its descendants."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self.bytes = 0
-        self._pid = pid
-        self._done = threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        """Sample until `stop` is called."""
-        while not self._done.wait(SAMPLE_SECONDS):
-            try:
-                root = psutil.Process(self._pid)
-                self.bytes = max(self.bytes, sum(map(_rss, [root, *root.children(recursive=True)])))
-            except psutil.NoSuchProcess:
-                return
-
-    def stop(self) -> None:
-        """End the sampling."""
-        self._done.set()
-        self.join()
-
-
-def _rss(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
+            raise DataError(f"{row.name}: exit code {cost.code}: {said.removeprefix('error: ')}")
+        return cost, _digest(Path(folder)) if row.writes_pair else None
 
 
 def _digest(folder: Path) -> str:
@@ -244,13 +203,12 @@ def _size(path: Path) -> tuple[int, int]:
 
 
 def _print_table(
-    figures: dict[EncodeCommand, list[EncodeRun]],
-    peaks: dict[EncodeCommand, int | None],
+    figures: dict[EncodeCommand, list[Run]],
+    peaks: dict[EncodeCommand, float],
     sizes: dict[Path, tuple[int, int]],
 ) -> None:
     rates = {
-        row: [sizes[row.input][1] / MEGABYTE / figure.seconds for figure in repeated]
-        for row, repeated in figures.items()
+        row: [sizes[row.input][1] / MEGABYTE / cost.wall for cost, _ in repeated] for row, repeated in figures.items()
     }
     print("| what | processes | MB/s of text | documents/s | peak RSS, MB | ratio |\n|---|---|---|---|---|---|")
     for row, found in rates.items():
@@ -258,57 +216,31 @@ def _print_table(
         median = statistics.median(found)
         documents, size = sizes[row.input]
         spread = f"{median:.1f} ({min(found):.1f} to {max(found):.1f})"
-        rss = (peaks[row] or 0) / MEGABYTE
         ratio = f"{median / statistics.median(rates[base]):.1f}" if base else ""
         per_second = f"{median * MEGABYTE / size * documents:,.0f}"
-        print(f"| {row.name} | {row.processes} | {spread} | {per_second} | {rss:.0f} | {ratio} |")
+        print(f"| {row.name} | {row.processes} | {spread} | {per_second} | {peaks[row]:.0f} | {ratio} |")
 
 
 def _base(row: EncodeCommand, rows: list[EncodeCommand]) -> EncodeCommand | None:
     """Return the row that ratios are to."""
-    for name in ("preprocess_data.py", "bare tokenizers"):
-        for other in rows:
-            if other.name == name and other.processes == row.processes:
-                return other
-    return None
+    beside = {other.name: other for other in rows if other.processes == row.processes}
+    return beside.get("preprocess_data.py") or beside.get("bare tokenizers")
 
 
-def _report_digests(figures: dict[EncodeCommand, list[EncodeRun]]) -> int:
+def _report_digests(figures: dict[EncodeCommand, list[Run]]) -> int:
     """Print which rows wrote the same bytes; return 1 if data.encode's differ from each other or preprocess_data.py."""
     differs = 0
     for path in {row.input for row in figures}:
         found: dict[str, set[str]] = {}
         for row, repeated in figures.items():
-            if row.input == path and row.writes:
-                for figure in repeated:
-                    found.setdefault(str(figure.sha256), set()).add(row.name)
+            if row.input == path and row.writes_pair:
+                for _, digest in repeated:
+                    found.setdefault(str(digest), set()).add(row.name)
         for digest, names in found.items():
             print(f"{path.name}: {digest} {', '.join(sorted(names))}")
         strict = [digest for digest, names in found.items() if names - {"preprocess_data_fast.py"}]
         differs |= len(strict) > 1
     return int(differs)
-
-
-def _machine() -> str:
-    names = [platform.machine(), f"{os.cpu_count()} cores", f"Python {platform.python_version()}"]
-    names += [f"{name} {metadata.version(name)}" for name in ("tokenizers", "gigatoken", "orjson")]
-    return ", ".join(names) + f"; load average {os.getloadavg()[0]:.1f}"
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m benchmarks.encode", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--input", type=Path, required=True, help="JSONL file, key `text`")
-    parser.add_argument("--slow-input", type=Path, help="shorter file for the slow rows (default: --input)")
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
-    parser.add_argument(
-        "--processes", type=from_one, nargs="+", default=[1, 2], help="numbers of processes (default: 1 2)"
-    )
-    parser.add_argument("--only", nargs="+", help="words; only rows whose name contains one are run (default: all)")
-    parser.add_argument("--repetitions", type=from_one, default=3, help="runs of each row (default: %(default)s)")
-    parser.add_argument("--bare", choices=("gigatoken", "tokenizers"), help=argparse.SUPPRESS)
-    return parser
 
 
 if __name__ == "__main__":

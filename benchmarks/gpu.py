@@ -62,6 +62,25 @@ TOOLS = {
 }
 """Commands whose output is kept as it is, by platform."""
 PYTHON = (sys.executable, "-m")
+ONE_STEP = {"WARMUP_ITERS": 1, "PROFILING": "true", "PROFILE_STEP_START": 8, "PROFILE_STEP_END": 8}
+"""Settings of a job that profiles one step."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--minutes": {
+        "type": float,
+        "default": 9.0,
+        "help": "no part is started that would need more (default: %(default)g)",
+    },
+    "--only": {
+        "action": "append",
+        "metavar": "TEXT",
+        "help": "only parts whose name contains it; may be repeated",
+    },
+    "--device": {"metavar": "NAME", "help": "card for which layers are chosen (default: this machine's)"},
+    "--dry-run": {"action": "store_true", "help": "print the parts with layers and memory, start nothing"},
+    "--output": {"metavar": "FOLDER", "help": "the same as OUTPUT_DIR=FOLDER"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": ", ".join(PLACES)},
+}
 
 
 @dataclass(frozen=True)
@@ -150,30 +169,31 @@ class Hour:
         config = load(self.platform, 1, arguments=arguments, environ={})
         return estimate(config, framework, config.spec(model)).total_gb
 
-    def job(self, framework: str, model: str, length: int, size: Size, seconds: float, *, run: int = 1) -> Part:
-        """Return the part that trains one job, its data made first."""
-        name = f"{framework} {model} SL {length}{f' run {run}' if run > 1 else ''}"
-        return self._part(
-            name, framework, model, run, (*self.settings(length, f"sl{length}"), *size.settings), size, seconds
-        )
-
-    def reference(self, framework: str, size: Size) -> Part:
-        """Return the part that trains the model that titan can hold, whose results stand in a folder of their own."""
-        settings = (*self.settings(2048, "reference"), *size.settings)
-        return self._part(f"reference {framework}", framework, "llama", 1, settings, size, 140)
-
-    def profiled(self, framework: str, length: int, size: Size) -> Part:
-        """Return the part that profiles one step."""
-        profile = ("WARMUP_ITERS=1", "PROFILING=true", "PROFILE_STEP_START=8", "PROFILE_STEP_END=8")
-        settings = (*self.settings(length, "profiled", steps=10), *size.settings, *profile)
-        return self._part(f"profile {framework} SL {length}", framework, "llama", 1, settings, size, 60)
-
-    def _part(
-        self, name: str, framework: str, model: str, run: int, settings: Sequence[str], size: Size, seconds: float
+    def job(
+        self,
+        framework: str,
+        length: int,
+        size: Size,
+        seconds: float,
+        *,
+        model: str = "llama",
+        run: int = 1,
+        kind: str = "",
+        **more: object,
     ) -> Part:
+        """Return the part that trains one job, its data made first.
+
+        A `kind` other than the usual one has its results in a folder of its own; `more` are other settings.
+        """
+        label = {"": f"sl{length}", "profile": "profiled"}.get(kind, kind)
+        steps = 10 if kind == "profile" else STEPS
+        settings = (*self.settings(length, label, steps), *size.settings, *(f"{key}={more[key]}" for key in more))
         prepare = (*PYTHON, "data.prepare", "--platform", self.platform, f"MODEL={model}", *settings)
         launch = (*PYTHON, "train.launch", "--platform", self.platform, "--framework", framework)
-        return Part(name, (prepare, (*launch, "--model", model, "--run", str(run), *settings)), seconds, size)
+        train = (*launch, "--model", model, "--run", str(run), *settings)
+        words = (kind, framework, "" if kind else model, "" if kind == "reference" else f"SL {length}")
+        name = " ".join(filter(None, (*words, f"run {run}" if run > 1 else "")))
+        return Part(name, (prepare, train), seconds, size)
 
 
 def parts(hour: Hour) -> list[Part]:
@@ -182,16 +202,16 @@ def parts(hour: Hour) -> list[Part]:
     probe = (*PYTHON, "train.probe", "--platform", hour.platform, *seconds, *hour.settings(2048, "sl2048"))
     llama = {length: hour.size("llama", length) for length in (2048, 4096, 8192)}
     windowed, qwen = hour.size("mistral", 8192), hour.size("qwen", 2048)
-    reference = hour.size("llama", 2048, "fp32")
+    reference = hour.size("llama", 2048, "fp32")  # the model that titan can hold
     return [
         Part("probe", (probe,), 45),
-        *(hour.job(one, "llama", length, llama[length], 145) for length in (2048, 8192) for one in ESTIMATED),
-        *(hour.profiled(one, 2048, llama[2048]) for one in ESTIMATED),
-        *(hour.reference(one, reference) for one in ("mega", "titan", "hf")),
-        *(hour.job("mega", "llama", 2048, llama[2048], 110, run=number) for number in (2, 3)),
-        *(hour.job(one, "llama", 4096, llama[4096], 140) for one in ESTIMATED),
-        *(hour.job(one, "mistral", 8192, windowed, 150) for one in ESTIMATED),
-        *(hour.job(one, "qwen", 2048, qwen, 140) for one in ESTIMATED),
+        *(hour.job(one, length, llama[length], 145) for length in (2048, 8192) for one in ESTIMATED),
+        *(hour.job(one, 2048, llama[2048], 60, kind="profile", **ONE_STEP) for one in ESTIMATED),
+        *(hour.job(one, 2048, reference, 140, kind="reference") for one in ("mega", "titan", "hf")),
+        *(hour.job("mega", 2048, llama[2048], 110, run=number) for number in (2, 3)),
+        *(hour.job(one, 4096, llama[4096], 140) for one in ESTIMATED),
+        *(hour.job(one, 8192, windowed, 150, model="mistral") for one in ESTIMATED),
+        *(hour.job(one, 2048, qwen, 140, model="qwen") for one in ESTIMATED),
     ]
 
 
@@ -288,7 +308,9 @@ def _estimate_gb(result: Result) -> float | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the parts that fit and for which there is time, and write the summary."""
-    options = _arguments(argv)
+    options = Parser(OPTIONS, prog="python -m benchmarks.gpu", description=__doc__).parse_intermixed_args(argv)
+    if options.output:
+        options.settings.append(f"OUTPUT_DIR={options.output}")
     try:
         hour = _hour(options)
     except ConfigError as error:
@@ -363,25 +385,6 @@ def _run(hour: Hour, part: Part) -> bool:
         note(hour.own / "summary.md")
         return passed
     return True
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument(
-        "--minutes", type=float, default=9.0, help="no part is started that would need more (default: %(default)g)"
-    )
-    parser.add_argument(
-        "--only", action="append", metavar="TEXT", help="only parts whose name contains it; may be repeated"
-    )
-    parser.add_argument("--device", metavar="NAME", help="card for which layers are chosen (default: this machine's)")
-    parser.add_argument("--dry-run", action="store_true", help="print the parts with layers and memory, start nothing")
-    parser.add_argument("--output", metavar="FOLDER", help="the same as OUTPUT_DIR=FOLDER")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=", ".join(PLACES))
-    options = parser.parse_intermixed_args(argv)
-    if options.output:
-        options.settings.append(f"OUTPUT_DIR={options.output}")
-    return options
 
 
 if __name__ == "__main__":

@@ -20,22 +20,33 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 from tqdm import tqdm
 
+from benchmarks.measure import columns, machine
 from train.job.recorder import CpuDevice, CudaDevice, Device, StepRecorder
-from utils.arguments import Parser, run
+from utils.arguments import Parser, from_one, run
 
 STEP_SECONDS = 0.1
 LIMIT_PERCENT = 0.1
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--calls": {
+        "type": from_one,
+        "default": 20_000,
+        "help": "end_step calls with nothing between (default: %(default)s)",
+    },
+    "--pairs": {"type": from_one, "default": 100, "help": "pairs of steps with and without it (default: %(default)s)"},
+    "--work-ms": {"type": float, "default": 10, "help": "work of a step, ms (default: %(default)s)"},
+    "--repetitions": {"type": from_one, "default": 11, "help": "of each figure (default: %(default)s)"},
+}
 LIMITED = ("alone", "behind work")
 MICRO = 1e6
 MATRIX_SIZE = 256
@@ -46,75 +57,53 @@ Row = tuple[str, str, list[float]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, and return 1 where a median is over the limit."""
-    options = _arguments(argv)
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = Parser(OPTIONS, prog="python -m benchmarks.recorder", description=__doc__, formatter_class=kind)
+    options = parser.parse_args(argv)
+    if not options.work_ms > 0:
+        parser.error("--work-ms must be above 0")
     with Path(os.devnull).open("w", encoding="utf8") as stream:
         rows = list(_measure("CPU", CpuDevice(), torch.tensor(6.0), stream, options))
         if torch.cuda.is_available():
             rows += _measure("GPU", CudaDevice(), torch.tensor(6.0, device="cuda"), stream, options)
     limit = STEP_SECONDS * LIMIT_PERCENT / 100 * MICRO
-    print(f"{_machine()}; {options.repetitions} repetitions; microseconds a step")
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    print(f"{machine('torch')}{gpu}; {options.repetitions} repetitions; microseconds a step")
     print(f"{'device':8}{'figure':20}{'median':>10}{'min':>10}{'max':>10}   share of a step of {STEP_SECONDS:g} s")
     for name, figure, values in rows:
-        median = statistics.median(values)
-        share = median / MICRO / STEP_SECONDS * 100
-        print(f"{name:8}{figure:20}{median:10.1f}{min(values):10.1f}{max(values):10.1f}   {share:.4f} %")
+        share = statistics.median(values) / MICRO / STEP_SECONDS * 100
+        print(f"{name:8}{figure:20}{columns(values, 10, 1)}   {share:.4f} %")
     is_over = any(statistics.median(values) > limit for _, figure, values in rows if figure in LIMITED)
     print(f"{'over' if is_over else 'within'} the limit of {limit:.0f} microseconds ({LIMIT_PERCENT} %)")
     return int(is_over)
 
 
-def alone(device: Device, scalar: torch.Tensor, stream: TextIO, calls: int) -> float:
-    """Return the mean microseconds of one `end_step`; `scalar` is its loss and gradient norm, where they would be."""
-    recorder = StepRecorder(calls, device=device, stream=stream)
-    recorder.start()
+def alone(call: Callable[[], object], calls: int) -> float:
+    """Return the mean microseconds of one call with nothing between the calls."""
     started = time.perf_counter()
     for _ in range(calls):
-        recorder.end_step(loss=scalar, grad_norm=scalar, learning_rate=1e-3)
+        call()
     return (time.perf_counter() - started) / calls * MICRO
 
 
 def behind_work(
-    device: Device, scalar: torch.Tensor, stream: TextIO, pairs: int, work: Callable[[], None]
-) -> tuple[float, float]:
-    """Return the figures "behind work" and "difference" in microseconds, from `pairs` of steps with and without."""
-    recorder = StepRecorder(pairs, device=device, stream=stream)
-    recorder.start()
-    costs, differences = [], []
+    call: Callable[[], object], other: Callable[[], object], pairs: int, work: Callable[[], None]
+) -> tuple[list[float], list[float], list[float]]:
+    """Return, of `pairs` of steps, the seconds of `call` and of `other`, each behind `work`, and the difference of the
+    whole steps; the order in a pair alternates."""
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    steps: dict[bool, list[float]] = {True: [], False: []}
     for pair in range(pairs):
-        seconds = {}
-        for is_recorded in (True, False) if pair % 2 else (False, True):
+        for is_first in (True, False) if pair % 2 else (False, True):
             started = time.perf_counter()
             work()
             worked = time.perf_counter()
-            if is_recorded:
-                recorder.end_step(loss=scalar, grad_norm=scalar, learning_rate=1e-3)
-                costs.append(time.perf_counter() - worked)
-            seconds[is_recorded] = time.perf_counter() - started
-        differences.append(seconds[True] - seconds[False])
-    return statistics.median(costs) * MICRO, statistics.median(differences) * MICRO
-
-
-def batch_alone(device: Device, calls: int) -> float:
-    """Return the mean microseconds of one micro batch through `timed`."""
-    batches = StepRecorder(1, device=device).timed(itertools.repeat(None))
-    started = time.perf_counter()
-    for _ in range(calls):
-        next(batches)
-    return (time.perf_counter() - started) / calls * MICRO
-
-
-def batch_behind_work(device: Device, pairs: int, work: Callable[[], None]) -> float:
-    """Return the microseconds that `timed` adds to one micro batch behind `work`: median with it less that without."""
-    plain: Iterator[None] = itertools.repeat(None)
-    loaders = {True: StepRecorder(1, device=device).timed(plain), False: plain}
-    costs: dict[bool, list[float]] = {True: [], False: []}
-    for pair in range(pairs):
-        for is_timed in (True, False) if pair % 2 else (False, True):
-            work()
-            worked = time.perf_counter()
-            next(loaders[is_timed])
-            costs[is_timed].append(time.perf_counter() - worked)
-    return (statistics.median(costs[True]) - statistics.median(costs[False])) * MICRO
+            (call if is_first else other)()
+            ended = time.perf_counter()
+            costs[is_first].append(ended - worked)
+            steps[is_first].append(ended - started)
+    differences = [one - another for one, another in zip(steps[True], steps[False], strict=True)]
+    return costs[True], costs[False], differences
 
 
 def matrix_products(seconds: float) -> Callable[[], None]:
@@ -138,49 +127,30 @@ def matrix_products(seconds: float) -> Callable[[], None]:
 def _measure(
     name: str, device: Device, scalar: torch.Tensor, stream: TextIO, options: argparse.Namespace
 ) -> Iterator[Row]:
+    def step(steps: int) -> Callable[[], None]:
+        recorder = StepRecorder(steps, device=device, stream=stream)
+        recorder.start()
+        return lambda: recorder.end_step(loss=scalar, grad_norm=scalar, learning_rate=1e-3)
+
+    def batch() -> Callable[[], None]:
+        return partial(next, StepRecorder(1, device=device).timed(itertools.repeat(None)))
+
     work = matrix_products(options.work_ms / 1000)
-    alone(device, scalar, stream, 1000)  # whatever is touched for the first time
-    names = (*LIMITED, "difference", "batch alone", "batch behind work")
-    figures: dict[str, list[float]] = {figure: [] for figure in names}
+    alone(step(1000), 1000)  # whatever is touched for the first time
+    figures: dict[str, list[float]] = {}
     for _ in tqdm(range(options.repetitions), name, disable=None):
-        values = (
-            alone(device, scalar, stream, options.calls),
-            *behind_work(device, scalar, stream, options.pairs, work),
-            batch_alone(device, options.calls),
-            batch_behind_work(device, options.pairs, work),
-        )
-        for figure, value in zip(figures, values, strict=True):
-            figures[figure].append(value)
+        costs, _, differences = behind_work(step(options.pairs), lambda: None, options.pairs, work)
+        timed, plain, _ = behind_work(batch(), partial(next, itertools.repeat(None)), options.pairs, work)
+        for figure, microseconds in (
+            ("alone", alone(step(options.calls), options.calls)),
+            ("behind work", statistics.median(costs) * MICRO),
+            ("difference", statistics.median(differences) * MICRO),
+            ("batch alone", alone(batch(), options.calls)),
+            ("batch behind work", (statistics.median(timed) - statistics.median(plain)) * MICRO),
+        ):
+            figures.setdefault(figure, []).append(microseconds)
     for figure, repeated in figures.items():
         yield name, figure, repeated
-
-
-def _machine() -> str:
-    names = [platform.machine(), f"{os.cpu_count()} cores", f"Python {platform.python_version()}"]
-    names.append(f"torch {torch.__version__}")
-    if torch.cuda.is_available():
-        names.append(torch.cuda.get_device_name())
-    return ", ".join(names)
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m benchmarks.recorder",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--calls", type=int, default=20_000, help="end_step calls with nothing between (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--pairs", type=int, default=100, help="pairs of steps with and without it (default: %(default)s)"
-    )
-    parser.add_argument("--work-ms", type=float, default=10, help="work of a step, ms (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=11, help="of each figure (default: %(default)s)")
-    options = parser.parse_args(argv)
-    if min(options.calls, options.pairs, options.repetitions) < 1 or not options.work_ms > 0:
-        parser.error("every number must be above 0")
-    return options
 
 
 if __name__ == "__main__":

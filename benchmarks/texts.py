@@ -35,21 +35,7 @@ OTHER_EVERY = 4
 """One document of this many is in another script."""
 ONSETS = [
     *"bcdfghjklmnprstvwyz",
-    "br",
-    "ch",
-    "cl",
-    "dr",
-    "fr",
-    "gr",
-    "pl",
-    "pr",
-    "sh",
-    "sp",
-    "st",
-    "str",
-    "th",
-    "tr",
-    "",
+    *("br", "ch", "cl", "dr", "fr", "gr", "pl", "pr", "sh", "sp", "st", "str", "th", "tr", ""),
 ]
 NUCLEI = [*"aeiou", "ai", "ea", "ee", "io", "ou"]
 CODAS = ["", "", "", "n", "r", "s", "t", "l", "d", "m", "ck", "ng", "nt", "st"]
@@ -70,13 +56,18 @@ SCRIPTS = {
 
 def write_text(path: Path, megabytes: float, *, is_mixed: bool, seed: int = 13) -> None:
     """Write JSON lines with about this many MB of text."""
-    left = megabytes * 1e6
     with path.open("w", encoding="utf8") as file:
-        for text in documents(seed, is_mixed=is_mixed):
+        for text in some_documents(megabytes * 1e6, seed, is_mixed=is_mixed):
             file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-            left -= len(text.encode("utf8"))
-            if left <= 0:
-                return
+
+
+def some_documents(size_bytes: float, seed: int, *, is_mixed: bool) -> Iterator[str]:
+    """Yield documents with about this many bytes of text."""
+    for text in documents(seed, is_mixed=is_mixed):
+        yield text
+        size_bytes -= len(text.encode("utf8"))
+        if size_bytes <= 0:
+            return
 
 
 def documents(seed: int, *, is_mixed: bool) -> Iterator[str]:
@@ -140,7 +131,7 @@ def write_tokenizer(folder: Path, kind: str) -> None:
     trainer = trainers.BpeTrainer(
         vocab_size=entries, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
     )
-    tokenizer.train_from_iterator(_sample(), trainer)
+    tokenizer.train_from_iterator(some_documents(TRAINING_BYTES, 1, is_mixed=True), trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])
     if kind == "llama3":
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -150,15 +141,6 @@ def write_tokenizer(folder: Path, kind: str) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     added = {str(number): token.__getstate__() for number, token in tokenizer.get_added_tokens_decoder().items()}
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "added_tokens_decoder": added}))
-
-
-def _sample() -> Iterator[str]:
-    left = TRAINING_BYTES
-    for text in documents(1, is_mixed=True):
-        yield text
-        left -= len(text.encode("utf8"))
-        if left <= 0:
-            return
 
 
 SHAPES: dict[str, tuple[int, list[str], dict[str, Any]]] = {
@@ -181,11 +163,15 @@ SHAPES: dict[str, tuple[int, list[str], dict[str, Any]]] = {
 """Entries without special tokens, special tokens and settings of each tokenizer."""
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "folder": {"type": Path, "help": "new folder for english.jsonl, mixed.jsonl and the tokenizers"},
+    "--megabytes": {"type": float, "default": 100, "help": "MB of each text (default: %(default)s)"},
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Write texts and tokenizers of all cases into a folder; see docs/performance.md."""
-    parser = Parser(prog="python -m benchmarks.texts", description=first_line(__doc__))
-    parser.add_argument("folder", type=Path, help="new folder for english.jsonl, mixed.jsonl and the tokenizers")
-    parser.add_argument("--megabytes", type=float, default=100, help="MB of each text (default: %(default)s)")
+    parser = Parser(OPTIONS, prog="python -m benchmarks.texts", description=first_line(__doc__))
     options = parser.parse_args(arguments)
     for kind in SHAPES:
         write_tokenizer(options.folder / kind, kind)

@@ -23,14 +23,62 @@ from data.encoding.workers import WorkerError, one_thread_each, start_workers, u
 from utils.arguments import Parser, exit_code, first_line, run
 from utils.errors import DataError, UnusableError
 
-EXECUTORS = ("local", "datatrove", "slurm")
 EPILOG = """Prints the manifest as JSON.
 Exit codes: 0 success; 1 the work failed; 2 bad input or arguments; 130 interrupted; 143 terminated."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--input": {
+        "type": Path,
+        "required": True,
+        "nargs": "+",
+        "help": "JSONL files, one document a line, encoded in this order",
+    },
+    "--tokenizer": {"type": Path, "required": True, "help": "folder that transformers.AutoTokenizer loads"},
+    "--output-prefix": {"type": Path, "required": True, "help": "path of the files to write, without .bin / .idx"},
+    "--workers": {
+        "type": int,
+        "default": 1,
+        "help": "processes that tokenize, at most one a core (default: %(default)s)",
+    },
+    "--text-key": {"default": "text", "help": "key of the text in each line (default: %(default)s)"},
+    "--engine": {
+        "metavar": "auto|hf|gigatoken",
+        "help": "hf is the reference, gigatoken writes the same bytes many times as fast, auto uses gigatoken if it is "
+        "installed and proven for the tokenizer (default: the variable ENCODER, else auto)",
+    },
+    "--on-bad-line": {
+        "metavar": "error|skip",
+        "default": "error",
+        "help": "end with the file and number of a bad line, or count and skip it (default: %(default)s)",
+    },
+    "--executor": {
+        "choices": ("local", "datatrove", "slurm"),
+        "default": "local",
+        "help": "starts the work; see data/encoding/scale_out.py (default: %(default)s)",
+    },
+    "--tasks": {
+        "type": int,
+        "default": 1,
+        "help": "number of tasks with --executor datatrove or slurm (default: %(default)s)",
+    },
+    "--slurm-partition": {"help": "partition of the tasks; required with --executor slurm"},
+    "--slurm-time": {
+        "default": "04:00:00",
+        "help": "time limit of a task, [days-]hours:minutes:seconds (default: %(default)s)",
+    },
+    "--slurm-option": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME=VALUE",
+        "help": "additional option of sbatch",
+    },
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _parser().parse_args(arguments)
+    parser = Parser(OPTIONS, prog="python -m data.encode", description=first_line(__doc__), epilog=EPILOG)
+    parser.set_defaults(engine=os.environ.get("ENCODER", "auto"))
+    options = parser.parse_args(arguments)
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -64,48 +112,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         return scale_out.run_tasks(arguments, options.tasks, options.workers)
     if options.slurm_partition is None:
         raise UnusableError("--executor slurm needs --slurm-partition; `sinfo` lists the partitions of this cluster")
-    slurm = scale_out.SlurmOptions(options.slurm_partition, options.slurm_time, tuple(options.slurm_option))
-    return {"submitted": scale_out.submit(arguments, options.tasks, slurm), "output_prefix": str(options.output_prefix)}
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="python -m data.encode", description=first_line(__doc__), epilog=EPILOG)
-    add = parser.add_argument
-    add("--input", type=Path, required=True, nargs="+", help="JSONL files, one document a line, encoded in this order")
-    add("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
-    add("--output-prefix", type=Path, required=True, help="path of the files to write, without .bin / .idx")
-    add("--workers", type=int, default=1, help="processes that tokenize, at most one a core (default: %(default)s)")
-    add("--text-key", default="text", help="key of the text in each line (default: %(default)s)")
-    add(
-        "--engine",
-        metavar="auto|hf|gigatoken",
-        default=os.environ.get("ENCODER", "auto"),
-        help="hf is the reference, gigatoken writes the same bytes many times as fast, auto uses gigatoken if it is "
-        "installed and proven for the tokenizer (default: the variable ENCODER, else auto)",
-    )
-    add(
-        "--on-bad-line",
-        metavar="error|skip",
-        default="error",
-        help="end with the file and number of a bad line, or count and skip it (default: %(default)s)",
-    )
-    add(
-        "--executor",
-        choices=EXECUTORS,
-        default="local",
-        help="starts the work; see data/encoding/scale_out.py (default: %(default)s)",
-    )
-    add(
-        "--tasks", type=int, default=1, help="number of tasks with --executor datatrove or slurm (default: %(default)s)"
-    )
-    add("--slurm-partition", help="partition of the tasks; required with --executor slurm")
-    add(
-        "--slurm-time",
-        default="04:00:00",
-        help="time limit of a task, [days-]hours:minutes:seconds (default: %(default)s)",
-    )
-    add("--slurm-option", action="append", default=[], metavar="NAME=VALUE", help="additional option of sbatch")
-    return parser
+    slurm = options.slurm_partition, options.slurm_time, options.slurm_option
+    job = scale_out.submit(arguments, options.tasks, *slurm)
+    return {"submitted": job, "output_prefix": str(options.output_prefix)}
 
 
 if __name__ == "__main__":

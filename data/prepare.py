@@ -7,7 +7,6 @@ written and read whole once, by `verify`, which checks its tokens and its digest
 
 from __future__ import annotations
 
-import argparse
 import re
 import signal
 import sys
@@ -48,6 +47,19 @@ ATTEMPTS = 3
 """Attempts to take enough text for one epoch; the first estimate is short only if the text changes along the way."""
 EPILOG = """Prints the prefix of each pair.
 Exit codes: 0 success; 1 the work failed; 2 bad settings or data; 130 interrupted; 143 terminated."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS, "help": "platform whose settings are used"},
+    "--workers": {
+        "type": int,
+        "default": 1,
+        "help": "processes that encode, at most one a core (default: %(default)s)",
+    },
+    "--for-any-training": {
+        "action": "store_true",
+        "help": "prepare data that do not fit this machine's model size or number of steps too, with a warning",
+    },
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings that override config.env"},
+}
 
 
 def prepare(
@@ -59,8 +71,9 @@ def prepare(
     only warnings if the data are not `is_for_training` with these settings. Raises FetchError if the hub fails.
     """
     prefix = data_prefix(config, model)
+    plot = config.output_dir / f"data_{prefix.parent.name}.png"
     if not is_for_training:
-        require_ours(is_plot, _plot_path(config, prefix))
+        require_ours(is_plot, plot)
     summary: PairSummary | None
     if is_made_here(config) and (not manifest_path(prefix).exists() or text.load(prefix.with_suffix(".jsonl"))):
         if is_for_training:
@@ -72,7 +85,7 @@ def prepare(
         summary = None if is_for_training else _verify_again(config, prefix)
     if summary and not is_for_training:  # a training shows one line about its data
         print(summary, file=sys.stderr)
-        _draw(config, prefix, summary)
+        _draw(config, plot, prefix, summary)
     manifest = describe(prefix, config.data_dir, config=config)
     _check(config, model, prefix, manifest, is_for_training)
     return prefix, manifest
@@ -181,18 +194,13 @@ def _verify_again(config: RunConfig, prefix: Path) -> PairSummary | None:
     return None
 
 
-def _draw(config: RunConfig, prefix: Path, summary: PairSummary) -> None:
+def _draw(config: RunConfig, plot: Path, prefix: Path, summary: PairSummary) -> None:
     from data.checking.plot import write_plot  # imported on use: the import of matplotlib takes a second
 
     require_writable(config.output_dir, "OUTPUT_DIR")
     footprint.mark(config.output_dir, footprint.OUTPUT)
-    path = _plot_path(config, prefix)
-    write_plot(path, summary, f"{prefix.parent.name}/{prefix.name}")
-    print(f"data: {path}: plot of the document lengths", file=sys.stderr)
-
-
-def _plot_path(config: RunConfig, prefix: Path) -> Path:
-    return config.output_dir / f"data_{prefix.parent.name}.png"
+    write_plot(plot, summary, f"{prefix.parent.name}/{prefix.name}")
+    print(f"data: {plot}: plot of the document lengths", file=sys.stderr)
 
 
 def _check_expected_vocabulary(config: RunConfig, model: str) -> None:
@@ -241,24 +249,11 @@ def _largest_id(prefix: Path) -> int:
     return max(int(ids[start : start + IDS_AT_ONCE].max()) for start in range(0, len(ids), IDS_AT_ONCE))
 
 
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m data.prepare", description=first_line(__doc__), epilog=EPILOG)
-    parser.add_argument("--platform", required=True, choices=PLATFORMS, help="platform whose settings are used")
-    parser.add_argument(
-        "--workers", type=int, default=1, help="processes that encode, at most one a core (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--for-any-training",
-        action="store_true",
-        help="prepare data that do not fit this machine's model size or number of steps too, with a warning",
-    )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings that override config.env")
-    return parser.parse_args()
-
-
 def main() -> int:
     """Run the command line; return its exit code."""
-    options = _arguments()
+    options = Parser(
+        OPTIONS, prog="python -m data.prepare", description=first_line(__doc__), epilog=EPILOG
+    ).parse_args()
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

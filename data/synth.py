@@ -8,13 +8,13 @@ structure that a model can learn from them.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,35 +27,33 @@ from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
 EPILOG = "Prints the counts as JSON. Exit codes: 0 success; 1 the work failed; 2 bad input or arguments."
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--output": {"type": Path, "required": True, "help": "JSONL file to write, key `text`"},
+    "--seed": {"type": int, "default": 42, "help": "seed of the text, 0 or more (default: %(default)s)"},
+    "--tokenizer-output": {"type": Path, "help": "folder to write a byte-level BPE tokenizer of this text to"},
+    "--vocabulary-size": {
+        "type": int,
+        "default": 4096,
+        "help": "number of tokens of that tokenizer, its one special token included (default: %(default)s)",
+    },
+}
 MIN_SENTENCES, SPREAD = 6, 54
 _BLOCK_DOCUMENTS = 256
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Size of the generated text."""
-
-    documents: int
-    words: int
-    """Words separated by spaces; each is at least one token for a tokenizer that never joins words."""
-    bytes: int
-    """Bytes of text in UTF-8, without the JSON syntax."""
-
-
 def generate(seed: int) -> Iterator[tuple[str, int]]:
     """Yield text and number of words of each document, without end; `seed` is 0 or more."""
-    block = 0
-    while True:
-        yield from _block(seed, block)
-        block += 1
+    for number in itertools.count():
+        yield from _block(seed, number)
 
 
-def write_documents(path: Path, *, seed: int, documents: int | None = None, words: int | None = None) -> Counts:
+def write_documents(path: Path, *, seed: int, documents: int | None = None, words: int | None = None) -> dict[str, int]:
     """Write a JSONL file with the key `text`, whole or not at all; exactly one of `documents` and `words` is given.
 
     With `words`, writing ends after the document in which the running total reaches it, so a training run that needs
-    this many tokens sees no document twice. Raises UnusableError for an invalid size or seed, and
-    ForeignFileError as `text_written_whole`.
+    this many tokens sees no document twice. Returns the numbers of documents, of words (separated by spaces; each is at
+    least one token for a tokenizer that never joins words) and of bytes of text in UTF-8.
+    Raises UnusableError for an invalid size or seed, and ForeignFileError as `text_written_whole`.
     """
     if (documents is None) == (words is None):
         raise UnusableError(f"size: got documents={documents} and words={words}, wanted exactly one of them")
@@ -71,7 +69,7 @@ def write_documents(path: Path, *, seed: int, documents: int | None = None, word
                 bar.update(count if words else 1)
                 if done == documents or (words is not None and written >= words):
                     break
-    return Counts(done, written, size)
+    return {"documents": done, "words": written, "bytes": size}
 
 
 def write_tokenizer(folder: Path, *, seed: int, vocabulary_size: int = 4096) -> None:
@@ -99,7 +97,11 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _arguments(arguments)
+    parser = Parser(OPTIONS, prog="python -m data.synth", description=first_line(__doc__), epilog=EPILOG)
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--words", type=int, help="minimum number of words; each is at least one token")
+    size.add_argument("--documents", type=int, help="number of documents, of about 50 to 500 words each")
+    options = parser.parse_args(arguments)
 
     def work() -> None:
         if options.tokenizer_output is not None:
@@ -107,27 +109,9 @@ def main(arguments: list[str] | None = None) -> int:
         counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
         if options.tokenizer_output is not None:
             write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
-        print(json.dumps(asdict(counts)))
+        print(json.dumps(counts))
 
     return exit_code(work, (UnusableError,), (DataError,))
-
-
-def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m data.synth", description=first_line(__doc__), epilog=EPILOG)
-    add = parser.add_argument
-    add("--output", type=Path, required=True, help="JSONL file to write, key `text`")
-    size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--words", type=int, help="minimum number of words; each is at least one token")
-    size.add_argument("--documents", type=int, help="number of documents, of about 50 to 500 words each")
-    add("--seed", type=int, default=42, help="seed of the text, 0 or more (default: %(default)s)")
-    add("--tokenizer-output", type=Path, help="folder to write a byte-level BPE tokenizer of this text to")
-    add(
-        "--vocabulary-size",
-        type=int,
-        default=4096,
-        help="number of tokens of that tokenizer, its one special token included (default: %(default)s)",
-    )
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ the first fault, with its meaning and what to do.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +37,21 @@ from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
 
 EPILOG = "Prints a summary. Exit codes: 0 the pair is correct; 1 it is not; 2 missing files or bad arguments."
+OPTIONS: dict[str, dict[str, Any]] = {
+    "prefix": {"type": Path, "help": "path of the pair without .bin / .idx"},
+    "--tokenizer": {"type": Path, "help": "folder of the tokenizer; a sample of the documents is decoded too"},
+    "--input": {
+        "type": Path,
+        "nargs": "+",
+        "help": "JSONL files in the order of encoding; a sample is encoded again",
+    },
+    "--text-key": {"default": "text", "help": "key of the text in each line (default: %(default)s)"},
+    "--write-manifest": {
+        "action": "store_true",
+        "help": "write the manifest of a pair without one (needs --tokenizer)",
+    },
+    "--plot": {"type": Path, "metavar": "FILE.png", "help": "PNG file to draw the lengths of the documents to"},
+}
 
 
 def verify(
@@ -122,7 +136,10 @@ def _vocabulary(prefix: Path, manifest: dict[str, Any] | None, encoder: Encoder 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _arguments(arguments)
+    parser = Parser(OPTIONS, prog="python -m data.verify", description=first_line(__doc__), epilog=EPILOG)
+    options = parser.parse_args(arguments)
+    if options.write_manifest and options.tokenizer is None:
+        parser.error("--write-manifest needs --tokenizer: name the folder of the tokenizer of the pair")
     one_thread_each()
 
     def work() -> None:
@@ -139,21 +156,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(summary)
 
     return exit_code(work, (UnusableError, OSError), (DataError,))
-
-
-def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m data.verify", description=first_line(__doc__), epilog=EPILOG)
-    add = parser.add_argument
-    add("prefix", type=Path, help="path of the pair without .bin / .idx")
-    add("--tokenizer", type=Path, help="folder of the tokenizer; a sample of the documents is decoded too")
-    add("--input", type=Path, nargs="+", help="JSONL files in the order of encoding; a sample is encoded again")
-    add("--text-key", default="text", help="key of the text in each line (default: %(default)s)")
-    add("--write-manifest", action="store_true", help="write the manifest of a pair without one (needs --tokenizer)")
-    add("--plot", type=Path, metavar="FILE.png", help="PNG file to draw the lengths of the documents to")
-    options = parser.parse_args(arguments)
-    if options.write_manifest and options.tokenizer is None:
-        parser.error("--write-manifest needs --tokenizer: name the folder of the tokenizer of the pair")
-    return options
 
 
 if __name__ == "__main__":

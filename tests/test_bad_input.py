@@ -71,7 +71,7 @@ TYPED = [
     (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --workers x", "wanted a whole number", 2),
     (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --workers 0", "wanted at least 1", 2),
     (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --on-bad-line ignore", "wanted one of error, skip", 2),
-    (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl {{m}}/docs.jsonl", "each only once", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl {{m}}/docs.jsonl", "name each file once", 2),
     (f"{ENCODE} {{m}}/missing --input {{m}}/plain.txt", "got a .txt file, wanted .jsonl", 2),
     (f"{ENCODE} {{m}}/missing --inptu {{m}}/docs.jsonl", "did you mean --input?", 2),
     ("python -m data.clean {m}/docs.parquet --output {m}/o.jsonl --column contents", "did you mean content?", 2),
@@ -132,7 +132,7 @@ TYPED = [
     ("python -m evaluate.mlperf {m}/missing", "name the folder", 2),
     # benchmarks
     ("python -m benchmarks.compare --setps 4", "did you mean --steps?", 2),
-    ("python -m benchmarks.clean --megabytes 0", "wanted a whole number from 1", 2),
+    ("python -m benchmarks.encode --repetitions 0", "wanted a whole number from 1", 2),
     ("python -m benchmarks.encode --input {m}/missing --tokenizer {m}/empty", "name a path that exists", 2),
     ("python -m benchmarks.texts --megabyte 1 {m}/out", "did you mean --megabytes?", 2),
     ("python -m benchmarks.gpu --platform cpu --device H10", "wanted one of", 2),

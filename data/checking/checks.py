@@ -8,20 +8,20 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from data.checking.pair_summary import Lengths, TextCheck
 from data.engines.backend import Encoder
-from data.reading.jsonl import BOM, text_of
 from data.reading.progress import progress_bar
-from data.reading.records import Record
+from data.reading.records import Record, json_lines
 from data.reading.unchanged import unchanged
 from utils.dataset.indexed import Index, bin_path, idx_path, manifest_path, require_counts
 from utils.dataset.manifest import AGAIN, require_recorded, require_tokenizer
@@ -29,7 +29,6 @@ from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file, sha256_tokenizer
 
 CHUNK_TOKENS = 1 << 22
-CHUNK_DOCUMENTS = 1 << 18
 
 
 class TokenCheck(NamedTuple):
@@ -60,71 +59,43 @@ def check_tokens(prefix: Path, index: Index, vocabulary_size: int, eod: int) -> 
 
     Raises DataError for an id that is not below `vocabulary_size`, and for a document that does not end with `eod`.
     """
-    lengths = Lengths()
-    with bin_path(prefix).open("rb") as file, progress_bar("check tokens", index.tokens, "tokens") as bar:
-        tokens = _Tokens(prefix, file, index.dtype, vocabulary_size, bar)
-        for numbers, ends, of_each in _documents(index):
-            lengths.add(of_each)
-            lasts = ends - 1
-            while len(lasts):
-                tokens.go_to(int(lasts[0]))
-                here = int(np.searchsorted(lasts, tokens.end))
-                _require_eod(prefix, tokens.take(lasts[:here]), numbers[:here], eod)
-                numbers, lasts = numbers[here:], lasts[here:]
-    return TokenCheck(tokens.largest, lengths, tokens.digest.hexdigest())
-
-
-class _Tokens:
-    """The ids of a `.bin`, read from its start in pieces; each piece is checked and hashed when it is read."""
-
-    def __init__(self, prefix: Path, file: BinaryIO, dtype: np.dtype[Any], vocabulary_size: int, bar: Any) -> None:
-        self._path = bin_path(prefix)
-        self._file = file
-        self._dtype = dtype
-        self._vocabulary_size = vocabulary_size
-        self._bar = bar
-        self._piece: npt.NDArray[Any] = np.zeros(0, dtype=dtype)
-        self.end = 0
-        """Number of the first token after the piece."""
-        self.largest = 0
-        self.digest = hashlib.sha256()
-
-    def go_to(self, number: int) -> None:
-        """Read pieces until the current one contains the token of this number."""
-        while number >= self.end:
+    lengths, digest, tokens = Lengths(), hashlib.sha256(), index.tokens
+    largest = documents = done = 0
+    with bin_path(prefix).open("rb") as file, progress_bar("check tokens", tokens, "tokens") as bar:
+        for start in range(0, tokens, CHUNK_TOKENS):
             # read, not mapped: mapped pages count as memory of this process until the kernel reclaims them
-            self._piece = np.fromfile(self._file, dtype=self._dtype, count=CHUNK_TOKENS)
-            self.digest.update(self._piece.data)
-            self._check(self._piece)
-            self.end += len(self._piece)
-
-    def take(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return the ids at these numbers of the piece."""
-        return self._piece[numbers - (self.end - len(self._piece))]
-
-    def _check(self, piece: npt.NDArray[Any]) -> None:
-        smallest, largest = int(piece.min()), int(piece.max())
-        if smallest < 0 or largest >= self._vocabulary_size:
-            where = int(((piece < 0) | (piece >= self._vocabulary_size)).argmax())
-            raise DataError(
-                f"{self._path}: token {self.end + where:,} is {piece[where]}, wanted below "
-                f"{self._vocabulary_size:,}; the file is damaged, of another tokenizer, or of another dtype than in "
-                f"its .idx: {AGAIN}"
-            )
-        self.largest = max(self.largest, largest)
-        self._bar.update(len(piece))
+            piece = np.fromfile(file, dtype=index.dtype, count=CHUNK_TOKENS)
+            digest.update(piece.data)
+            largest = max(largest, _largest_id(prefix, piece, start, vocabulary_size))
+            ends = _ends(index, documents, start + len(piece), tokens)
+            of_each = np.diff(ends, prepend=done)
+            lengths.add(of_each)
+            filled = np.flatnonzero(of_each)
+            _require_eod(prefix, piece[ends[filled] - 1 - start], documents + filled, eod)
+            documents, done = documents + len(ends), done + int(of_each.sum())
+            bar.update(len(piece))
+    return TokenCheck(largest, lengths, digest.hexdigest())
 
 
-def _documents(index: Index) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield, for each chunk of documents, numbers and ends (exclusive) of the filled ones, and lengths of all."""
-    end = 0
-    for start in range(0, index.documents, CHUNK_DOCUMENTS):
-        indices = index.document_indices[start : start + CHUNK_DOCUMENTS + 1]
-        in_tokens = np.cumsum(index.sequence_lengths[indices[0] : indices[-1]], dtype=np.int64)
-        ends = end + np.append(0, in_tokens)[indices - indices[0]]
-        filled = np.flatnonzero(np.diff(indices))
-        yield start + filled, ends[1:][filled], np.diff(ends)
-        end = int(ends[-1])
+def _ends(index: Index, first: int, end: int, tokens: int) -> npt.NDArray[np.int64]:
+    """Return the ends of the documents from `first` on that end at token `end` of all `tokens` or before."""
+    size, indices = index.dtype.itemsize, index.document_indices
+    # a document ends where the sequence behind it begins; bisect, because searchsorted would copy the mapped index
+    behind = bisect_right(index.sequence_pointers, end * size) if end < tokens else index.sequences + 1
+    sequences = indices[first + 1 : bisect_left(indices, behind)]
+    begins = index.sequence_pointers[np.minimum(sequences, index.sequences - 1)] // size
+    return np.where(sequences < index.sequences, begins, tokens)
+
+
+def _largest_id(prefix: Path, piece: npt.NDArray[Any], start: int, vocabulary_size: int) -> int:
+    largest = int(piece.max())
+    if int(piece.min()) < 0 or largest >= vocabulary_size:
+        where = int(((piece < 0) | (piece >= vocabulary_size)).argmax())
+        raise DataError(
+            f"{bin_path(prefix)}: token {start + where:,} is {piece[where]}, wanted below {vocabulary_size:,}; "
+            f"the file is damaged, of another tokenizer, or of another dtype than in its .idx: {AGAIN}"
+        )
+    return largest
 
 
 def _require_eod(prefix: Path, found: npt.NDArray[Any], numbers: npt.NDArray[np.int64], eod: int) -> None:
@@ -258,19 +229,11 @@ def _check_digests(prefix: Path, known: dict[str, Any], sources: Sequence[Path])
 
 
 def _texts(sources: Sequence[Path], text_key: str, skipped: Counter[str] | None) -> Iterator[Record]:
-    """Yield the texts of JSONL files as data/encoding/worker.py reads them; bad lines are counted in `skipped`, if any.
-
-    Raises DataError for a bad line if none was skipped.
-    """
-    for path in sources:
-        with path.open("rb") as file:
-            file.seek(len(BOM) if file.read(len(BOM)) == BOM else 0)
-            for number, line in enumerate(file, 1):
-                try:
-                    text = text_of(line, path, number, text_key)
-                except DataError:
-                    if skipped is None:
-                        raise
-                    skipped["bad"] += 1
-                else:
-                    yield Record(f"{path}:{number}", text)
+    """Yield the texts of JSONL files; bad lines are counted in `skipped`, and an error without it."""
+    for item in chain.from_iterable(json_lines(path, text_key) for path in sources):
+        if isinstance(item, Record):
+            yield item
+        elif skipped is None:
+            raise item
+        else:
+            skipped["bad"] += 1

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 LONGEST_COUNTED = 1 << 20
 """Tokens; all longer documents are counted as one length."""
-
-
-class Bin(NamedTuple):
-    """Number of documents of `low` tokens or more and fewer than `high`."""
-
-    low: int
-    high: int
-    documents: int
 
 
 class Lengths:
@@ -59,19 +50,19 @@ class Lengths:
         length = 1 + int(np.searchsorted(filled, share * filled[-1]))
         return length if length < LONGEST_COUNTED or self.longest == length else None
 
-    def bins(self) -> list[Bin]:
-        """Return the filled documents in bins of half an octave: 1, 2, 3, 4-5, 6-7, 8-10, 11-15, 16-22, ...
+    def bins(self) -> tuple[list[float], list[int]]:
+        """Return edges in tokens (1, 2, 3, 4, 6, 8, 11, 16, 23, ...) and numbers of the filled documents between them.
 
-        The list runs from the first to the last bin with a document. The bin of a million tokens and more is open.
+        Bins are half an octave wide and run from the first to the last one with a document. The bin of a million tokens
+        and more is open; its second edge is where it would end if it were as wide as the others.
         """
-        exponents = np.arange(0, 2 * int(np.log2(LONGEST_COUNTED)) + 1)
-        edges = np.unique(np.rint(2 ** (exponents / 2)).astype(np.int64)).tolist()
-        bins = [
-            Bin(low, high, int(self._counts[low:high].sum()))
-            for low, high in zip(edges, [*edges[1:], LONGEST_COUNTED + 1], strict=True)
-        ]
-        filled = [number for number, found in enumerate(bins) if found.documents]
-        return bins[filled[0] : filled[-1] + 1] if filled else []
+        edges = np.unique(np.rint(2 ** (np.arange(2 * LONGEST_COUNTED.bit_length() - 1) / 2))).astype(np.int64)
+        counts = np.add.reduceat(self._counts, edges)
+        filled = np.flatnonzero(counts)
+        if not filled.size:
+            return [], []
+        first, last = filled[[0, -1]].tolist()
+        return [*edges.tolist(), 2**0.5 * LONGEST_COUNTED][first : last + 2], counts[first : last + 1].tolist()
 
     def as_text(self, tokens: int) -> str:
         """Return mean, median, 99th percentile and maximum of the filled documents, which have `tokens` in all."""

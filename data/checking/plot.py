@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from data.checking.pair_summary import LONGEST_COUNTED, Bin, PairSummary
+from data.checking.pair_summary import PairSummary
 from data.checking.plot_file import is_plot
 from utils.files import written_whole
 from utils.own_files import PNG_MARK
@@ -36,28 +36,32 @@ def draw(summary: PairSummary, name: str) -> Figure:
     """Return a histogram of the documents by length in tokens, in bins of half an octave on a logarithmic axis."""
     figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
     axes = figure.add_axes((0.14, 0.29, 0.81, 0.6))
-    bins = summary.lengths.bins()
-    axes.bar(
-        [found.low for found in bins],
-        [found.documents for found in bins],
-        width=[_end(found) - found.low for found in bins],
-        align="edge",
-        color=COLOUR,
-        edgecolor="white",
-        linewidth=0.5,
-    )
+    edges, counts = summary.lengths.bins()
+    axes.hist(edges[:-1], edges, weights=counts, color=COLOUR, edgecolor="white", linewidth=0.5)
     shown = name if len(name) <= NAME_CHARACTERS else f"...{name[3 - NAME_CHARACTERS :]}"
     axes.set_title(f"Document lengths of {shown}", fontsize=10)
-    axes.set_xlabel("tokens per document with its end token (logarithmic, bins of half an octave)")
-    axes.set_ylabel("documents")
-    axes.set_ylim(0, 1.15 * max(found.documents for found in bins))  # room for the name of the median
+    axes.set(
+        xlabel="tokens per document with its end token (logarithmic, bins of half an octave)",
+        ylabel="documents",
+        ylim=(0, 1.15 * max(counts)),  # room for the name of the median
+        axisbelow=True,
+    )
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.grid(axis="y", color=GRID)
-    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    _logarithmic(axes, bins[0].low, _end(bins[-1]))
-    _mark_median(axes, summary)
+    _logarithmic(axes, edges[0], edges[-1])
+    if (median := summary.lengths.quantile(0.5)) is not None:
+        axes.axvline(median, color=INK, linestyle="--", linewidth=1)
+        axes.annotate(
+            f"median {median:,}",
+            (median, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, -2),
+            textcoords="offset points",
+            va="top",
+            color=INK,
+        )
     figure.text(0.02, 0.03, caption(summary), color=INK, fontsize=8, va="bottom")
     return figure
 
@@ -73,32 +77,10 @@ def caption(summary: PairSummary) -> str:
     return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, CAPTION_CHARACTERS))
 
 
-def _end(found: Bin) -> float:
-    # the bin of a million tokens and more is open: it is drawn as wide as the others
-    return found.high if found.low < LONGEST_COUNTED else HALF_OCTAVE * found.low
-
-
 def _logarithmic(axes: Any, low: float, high: float) -> None:
     axes.set_xscale("log", base=2)
     left, right = low / HALF_OCTAVE, high * HALF_OCTAVE
-    axes.set_xlim(left, right)
     powers = [1 << exponent for exponent in range(21) if left <= 1 << exponent <= high]
-    axes.set_xticks(powers[:: -(-len(powers) // MOST_TICKS)])
+    axes.set(xlim=(left, right), xticks=powers[:: -(-len(powers) // MOST_TICKS)])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-
-
-def _mark_median(axes: Any, summary: PairSummary) -> None:
-    median = summary.lengths.quantile(0.5)
-    if median is None:
-        return
-    axes.axvline(median, color=INK, linestyle="--", linewidth=1)
-    axes.annotate(
-        f"median {median:,}",
-        (median, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(4, -2),
-        textcoords="offset points",
-        va="top",
-        color=INK,
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,11 @@ from data.cleaning.steps import DigestSet, composed, repaired, without_controls,
 from data.reading.records import Dropped, Record
 from data.reading.written_text import text_written_whole
 from utils.errors import DataError
-from utils.settings.config import RunConfig
-
-LEVELS = ("light", "none", "full")
 
 
 @dataclass(frozen=True)
 class CleanRules:
-    """Rules to apply; `rules_of` builds them from settings. docs/cleaning.md gives the reason of each rule."""
+    """Rules to apply; `level` builds them. docs/cleaning.md gives the reason of each rule."""
 
     ftfy: bool = False
     """Repair text that was decoded with the wrong encoding, and HTML entities."""
@@ -46,15 +43,11 @@ class CleanRules:
     """Number of rows joined by a space to one document, before lengths and duplicates are checked."""
 
 
-def rules_of(config: RunConfig) -> CleanRules:
-    """Return the rules of the settings CLEAN, GROUP_ROWS, MIN_CHARS and MAX_CHARS."""
-    return level(
-        config.clean,
-        is_bookcorpus=config.dataset == "bc",
-        group_rows=config.group_rows,
-        min_characters=config.min_characters,
-        max_characters=config.max_characters,
-    )
+LEVELS = {
+    "light": CleanRules(controls=True, duplicates=True, min_characters=1),
+    "none": CleanRules(),
+    "full": CleanRules(ftfy=True, nfc=True, controls=True, duplicates=True, min_characters=1),
+}
 
 
 def level(
@@ -66,14 +59,11 @@ def level(
     max_characters: int | None = None,
 ) -> CleanRules:
     """Return the rules of `none`, `light` or `full`; without `min_characters`, only `none` keeps empty documents."""
-    is_cleaned = name != "none"
-    return CleanRules(
-        ftfy=name == "full",
-        nfc=name == "full",
-        controls=is_cleaned,
-        front_matter=is_cleaned and is_bookcorpus,
-        duplicates=is_cleaned,
-        min_characters=int(is_cleaned) if min_characters is None else min_characters,
+    rules = LEVELS[name]
+    return replace(
+        rules,
+        front_matter=rules.controls and is_bookcorpus,
+        min_characters=rules.min_characters if min_characters is None else min_characters,
         max_characters=max_characters,
         group_rows=group_rows,
     )

@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from data.cleaning.documents import clean, described, rules_of
+from data.cleaning.documents import clean, described, level
 from data.engines.backend import Encoder
 from data.hub.fetch import Shards, open_shards
 from data.hub.licences import OWN_TEXT
@@ -74,41 +75,35 @@ class LocalFiles:
         return {"column": self.column, **OWN_TEXT, "files": files}
 
 
+@dataclass
 class Quota:
     """The wanted amount of text: a number of documents, an estimated number of tokens, or everything."""
 
-    def __init__(
-        self,
-        documents: int | None = None,
-        tokens: int | None = None,
-        encoder: Encoder | None = None,
-        margin: float = MARGIN,
-    ) -> None:
-        self._documents = documents
-        self._tokens = tokens
-        self._encoder = encoder
-        self._margin = margin
-        self._first: list[str] = []
-        self._wanted_bytes: float | None = None
+    documents: int | None = None
+    tokens: int | None = None
+    encoder: Encoder | None = None
+    margin: float = MARGIN
+    _first: list[str] = field(default_factory=list)
+    _wanted_bytes: float | None = None
 
     def is_met(self, documents: int, bytes_of_text: int, text: str) -> bool:
         """Return True if `documents` with `bytes_of_text` are enough; `text` is the last of them."""
-        if self._documents is not None:
-            return documents >= self._documents
-        if self._tokens is None:
+        if self.documents is not None:
+            return documents >= self.documents
+        if self.tokens is None:
             return False
         if self._wanted_bytes is None:
             self._first.append(text)
             # a token has at least one byte, so less text than this cannot be enough
-            if bytes_of_text < min(MEASURED_BYTES, self._tokens):
+            if bytes_of_text < min(MEASURED_BYTES, self.tokens):
                 return False
-            self._wanted_bytes = self._tokens * self._margin * self._bytes_per_token(bytes_of_text)
+            self._wanted_bytes = self.tokens * self.margin * self._bytes_per_token(bytes_of_text)
             self._first.clear()
         return bytes_of_text >= self._wanted_bytes
 
     def _bytes_per_token(self, bytes_of_text: int) -> float:
-        assert self._encoder is not None
-        return bytes_of_text / max(1, sum(map(len, self._encoder.ids(self._first))))
+        assert self.encoder is not None
+        return bytes_of_text / max(1, sum(map(len, self.encoder.ids(self._first))))
 
 
 def sidecar(text: Path) -> Path:
@@ -136,7 +131,13 @@ def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
     """
     counts: Counter[str] = Counter()
     files = _files(config)
-    rules = rules_of(config)
+    rules = level(
+        config.clean,
+        is_bookcorpus=config.dataset == "bc",
+        group_rows=config.group_rows,
+        min_characters=config.min_characters,
+        max_characters=config.max_characters,
+    )
     unit = (config.text_unit == "file" and files.text_unit) or config.text_unit
     read = chain.from_iterable(
         records([path], files.column, text_unit=unit, on_bad=config.on_bad_record, counts=counts) for path in files

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from data.encoding.join import Totals, join
-from data.encoding.parts import finished, folder_of, is_parts_folder, most_parts
+from data.encoding.parts import folder_of, has_finished_parts, is_parts_folder, most_parts
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import WorkerError, start_workers, usable
-from data.engines.backend import Backend, load_backend
+from data.encoding.workers import start_workers, usable
+from data.engines.backend import load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
+from data.engines.plain import Backend
 from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
 from data.reading.sources import require_each_once
@@ -198,8 +199,6 @@ def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None
         raise UnusableError(f"workers: got {workers}, wanted at least 1")
     if on_bad_line not in ON_BAD_LINE:
         raise UnusableError(f"on bad line: got {on_bad_line!r}, wanted one of {', '.join(ON_BAD_LINE)}")
-    if len(set(inputs)) != len(inputs) or not inputs:
-        raise UnusableError(f"input: got {len(inputs)} files, wanted at least one and each only once")
     for path in inputs:
         if not path.is_file():
             raise UnusableError(f"{path}: no such file; name a .jsonl file")
@@ -230,12 +229,9 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
             ) from error
         try:
             yield folder
-        except (WorkerError, OSError, KeyboardInterrupt, SystemExit):
-            if not finished(folder):
+        except BaseException as error:
+            if isinstance(error, DataError) or not has_finished_parts(folder):
                 shutil.rmtree(folder, ignore_errors=True)  # anything left behind is harmless
-            raise
-        except DataError:
-            shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder)
 

@@ -27,8 +27,7 @@ from utils.own_files import anything
 
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
-PART_VERSION = 4
-_SCAN_BYTES = 1 << 16
+PART_VERSION = 5
 _NAMES = re.compile(
     r"[0-9]{6,}\.(bin|reference|lengths|json|held)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp"
 )
@@ -59,10 +58,8 @@ class Part:
     """Counts of an encoded part and digests of its files."""
 
     number: int
-    lines: int
-    documents: int
-    """Equal to `lines` unless bad lines were skipped."""
     bad_lines: int
+    """Number of lines that were skipped."""
     first_bad: str | None
     """Fault of the first bad line, after its number in the part: "3: got ..."."""
     guarded: int
@@ -86,7 +83,9 @@ def spans(paths: list[Path]) -> Iterator[Span]:
         with path.open("rb") as file:
             start = 0
             while start < size:
-                end = _line_end(file, start + PART_BYTES - 1, size)
+                file.seek(start + PART_BYTES - 1)
+                file.readline()
+                end = min(file.tell(), size)
                 yield Span(path, number, start, end)
                 start, number = end, number + 1
 
@@ -94,17 +93,6 @@ def spans(paths: list[Path]) -> Iterator[Span]:
 def most_parts(paths: Sequence[Path]) -> int:
     """Return the largest number of parts that the files can have; only their sizes are read."""
     return sum(-(-path.stat().st_size // PART_BYTES) for path in paths)
-
-
-def _line_end(file: Any, position: int, size: int) -> int:
-    """Return the end of the line that contains the byte at `position`."""
-    file.seek(position)
-    while chunk := file.read(_SCAN_BYTES):
-        found = chunk.find(b"\n")
-        if found >= 0:
-            return position + int(found) + 1
-        position += len(chunk)
-    return size
 
 
 def lines_before(span: Span) -> int:
@@ -175,6 +163,6 @@ def digest(content: bytes | memoryview) -> str:
     return xxhash.xxh3_128_hexdigest(content)
 
 
-def finished(folder: Path) -> int:
-    """Return the number of finished parts in a folder."""
-    return sum(1 for _ in folder.glob("[0-9]*.json"))
+def has_finished_parts(folder: Path) -> bool:
+    """Return True if at least one part in a folder is finished."""
+    return any(folder.glob("[0-9]*.json"))

@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,21 +23,12 @@ from typing import Any
 
 from data.encoding import pair
 from data.encoding.parts import most_parts, spans
-from data.encoding.workers import one_thread_each, usable
+from data.encoding.workers import in_order, one_thread_each, usable
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
 ROOT = Path(__file__).resolve().parents[2]
 DATATROVE = "datatrove==0.10.1"
-
-
-@dataclass(frozen=True)
-class SlurmOptions:
-    """Partition and time limit of the tasks; `more` are options of sbatch, NAME=VALUE."""
-
-    partition: str
-    time: str = "04:00:00"
-    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,8 +41,8 @@ class EncodeParts:
         """Encode the parts of a task and pass on `data`; raises DataError as `data.encoding.pair.encode` does."""
         one_thread_each()
         job = pair.job_of(**self.arguments)
-        for span in islice(spans(self.arguments["input"]), rank, None, world_size):
-            job.encode(span)
+        for _ in in_order(job, islice(spans(self.arguments["input"]), rank, None, world_size), workers=1):
+            pass  # its files are the result
         yield from data or ()
 
 
@@ -84,20 +75,21 @@ def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, 
     return manifest
 
 
-def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
+def submit(arguments: dict[str, Any], tasks: int, partition: str, time: str, options: Sequence[str] = ()) -> str:
     """Submit `tasks` tasks to Slurm and a job that joins their parts; return the id of the joining job.
 
+    `partition` and the limit `time` are those of the tasks; `options` are more options of sbatch, NAME=VALUE.
     Raises UnusableError if datatrove or Slurm is missing or an option of sbatch is not NAME=VALUE, and DataError if
     Slurm refuses a job.
     """
-    if not all("=" in option for option in options.more):
-        raise UnusableError(f"--slurm-option: got {' '.join(options.more)}, wanted NAME=VALUE, e.g. account=research")
+    if not all("=" in option for option in options):
+        raise UnusableError(f"--slurm-option: got {' '.join(options)}, wanted NAME=VALUE, e.g. account=research")
     _check_places(arguments)
     tasks = min(tasks, most_parts(arguments["input"]))
-    more = dict(option.split("=", 1) for option in options.more)
+    more = dict(option.split("=", 1) for option in options)
     common: dict[str, Any] = {
-        "time": options.time,
-        "partition": options.partition,
+        "time": time,
+        "partition": partition,
         "qos": more.pop("qos", None),
         # the first job may fail permanently (a bad line); then the second must not wait forever
         "sbatch_args": {"kill-on-invalid-dep": "yes", **more},

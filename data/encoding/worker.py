@@ -6,6 +6,7 @@ few processes load the reference, which takes half a second in each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,14 +30,8 @@ BATCH_BYTES = 1 << 20
 HELD = -1
 """Length of a document that waits for the reference; any other has at least its end-of-document token, or is empty."""
 
-
-@dataclass(frozen=True)
-class Half:
-    """A part without the documents in its `.held`."""
-
-    found: dict[str, Any]
-    """Fields of Part."""
-    made_from: dict[str, Any]
+Half = tuple[dict[str, Any], dict[str, Any]]
+"""A part without the documents in its `.held`: the fields of Part that are known, and the origin of the part."""
 
 
 @dataclass(frozen=True)
@@ -55,73 +50,83 @@ class EncodeJob:
     identity: str
     """Digest of the tokenizer and everything else that determines the bytes; see `data.encoding.pair`."""
 
-    def encode(self, span: Span) -> Part:
-        """Encode a part in this process, with the reference where the guard wants it; raises as `__call__`."""
-        found = self(span)
-        return self.finish(found.argument) if isinstance(found, Deferred) else found
-
     def __call__(self, span: Span) -> Part | Deferred:
-        """Encode a part, or reuse it from an earlier run; `finish` is needed if documents are for the reference.
+        """Encode a part, or reuse it from an earlier run; `finish` is needed if documents are for the reference
+        (`data.encoding.workers.in_order` calls it).
 
         Raises DataError with file and line for the first bad line, and for ids that the vocabulary does not have.
         """
         data = span.read()
-        made_from = self._made_from(span, digest(data))
-        return load_part(self.folder, span.number, made_from) or self._encode(span, data, made_from)
-
-    def _made_from(self, span: Span, text_digest: str) -> dict[str, Any]:
-        """Return the origin of a part, which identifies it; the number of workers is not included."""
-        return {
+        made_from = {  # the origin of a part, which identifies it; the number of workers is not included
             "version": PART_VERSION,
             "number": span.number,
             "start": span.start,
             "end": span.end,
-            "text_digest": text_digest,
+            "text_digest": digest(data),
             "job": self.identity,
             "engine": self.engine.name,
         }
+        return load_part(self.folder, span.number, made_from) or self._encode(span, data, made_from)
 
     def finish(self, half: Half) -> Part:
         """Encode the documents that were left to the reference; raises DataError as `__call__` does."""
-        number, engine, buffer = half.found["number"], _engine(self.engine), _buffer()
+        found, made_from = half
+        number, engine, buffer = found["number"], _engine(self.engine), _buffer()
         path = file_of(self.folder, number, "held")
         held = orjson.loads(path.read_bytes())
         buffer.start(engine, self.eod)
         by_reference = list(map(buffer.add, engine.guarded_rows([text.encode("utf8") for text in held["texts"]])))
         lengths = np.array(held["lengths"], dtype=np.int64)
         lengths[lengths == HELD] = np.negative(by_reference)
-        found = half.found | {"reference_digest": save(self.folder, number, "reference", self._checked(buffer.ids))}
+        reference_digest = save(self.folder, number, "reference", self._checked(buffer.ids))
         path.unlink()
-        return save_part(self.folder, found, lengths, half.made_from)
+        return save_part(self.folder, found | {"reference_digest": reference_digest}, lengths, made_from)
 
     def _encode(self, span: Span, data: bytes, made_from: dict[str, Any]) -> Part | Deferred:
-        engine = _engine(self.engine)
-        reader = _Reader(self, span, data)
-        buffer = _buffer()
+        engine, buffer = _engine(self.engine), _buffer()
         buffer.start(engine, self.eod)
         lengths: list[int] = []
         held: list[str] = []
-        while texts := reader.next_batch():
+        found: dict[str, Any] = {"number": span.number, "text_digest": made_from["text_digest"]}
+        for texts in self._batches(span, data, found):
             new = list(map(buffer.add, engine.unguarded_rows(texts)))
             if HELD in new:
                 held += [text.decode("utf8") for text, length in zip(texts, new, strict=True) if length == HELD]
             lengths += new
-        found = {
-            "number": span.number,
-            "lines": reader.number,
-            "documents": len(lengths),
-            "bad_lines": reader.bad_lines,
-            "first_bad": reader.first_bad,
-            "guarded": len(held),
-            "bytes_of_text": reader.bytes_of_text,
-            "text_digest": made_from["text_digest"],
-            "bin_digest": save(self.folder, span.number, "bin", self._checked(buffer.ids)),
-        }
+        bin_digest = save(self.folder, span.number, "bin", self._checked(buffer.ids))
+        found |= {"guarded": len(held), "bin_digest": bin_digest}
         if not held:
             return save_part(self.folder, found, np.array(lengths, dtype=np.int64), made_from)
         content = orjson.dumps({"texts": held, "lengths": lengths})
         write_whole(file_of(self.folder, span.number, "held"), content, is_ours=anything, fsync=False)
-        return Deferred(Half(found, made_from), len(content))
+        return Deferred((found, made_from), len(content))
+
+    def _batches(self, span: Span, data: bytes, found: dict[str, Any]) -> Iterator[list[bytes]]:
+        """Yield the texts of a part in UTF-8, a batch at a time; at the end, `found` has the counts of its lines."""
+        lines = (data if span.start else data.removeprefix(BOM)).split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        found |= {"bad_lines": 0, "first_bad": None, "bytes_of_text": 0}
+        texts: list[bytes] = []
+        size = 0
+        for number, line in enumerate(lines, 1):
+            try:
+                text = text_of(line, span.path, number, self.text_key).encode("utf8")
+            except DataError as error:
+                reason = str(error).removeprefix(in_one_line(f"{span.path}:{number}: "))
+                if not self.skips_bad_lines:
+                    raise DataError(f"{span.path}:{lines_before(span) + number}: {reason}") from error
+                found["bad_lines"] += 1
+                found["first_bad"] = found["first_bad"] or f"{number}: {reason}"
+                continue
+            texts.append(text)
+            size += len(text)
+            if size >= BATCH_BYTES:
+                found["bytes_of_text"] += size
+                yield texts
+                texts, size = [], 0
+        found["bytes_of_text"] += size
+        yield texts
 
     def _checked(self, tokens: Ids) -> npt.NDArray[Any]:
         """Return the ids in the integer type of `.bin`."""
@@ -134,47 +139,6 @@ class EncodeJob:
             )
         # ids of 32 bits are below 2^31 here, so they need no conversion
         return tokens.view(wanted) if wanted.itemsize == tokens.itemsize else tokens.astype(wanted)
-
-
-class _Reader:
-    """The texts of a part, a batch at a time."""
-
-    def __init__(self, job: EncodeJob, span: Span, data: bytes) -> None:
-        self._job = job
-        self._span = span
-        lines = (data if span.start else data.removeprefix(BOM)).split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        self._lines = iter(lines)
-        self.number = 0
-        self.bad_lines = 0
-        self.first_bad: str | None = None
-        self.bytes_of_text = 0
-
-    def next_batch(self) -> list[bytes]:
-        """Return the next texts, in UTF-8; none at the end."""
-        texts: list[bytes] = []
-        size = 0
-        for line in self._lines:
-            self.number += 1
-            try:
-                text = text_of(line, self._span.path, self.number, self._job.text_key).encode("utf8")
-            except DataError as error:
-                self._note_bad(error)
-                continue
-            texts.append(text)
-            size += len(text)
-            if size >= BATCH_BYTES:
-                break
-        self.bytes_of_text += size
-        return texts
-
-    def _note_bad(self, error: DataError) -> None:
-        reason = str(error).removeprefix(in_one_line(f"{self._span.path}:{self.number}: "))
-        if not self._job.skips_bad_lines:
-            raise DataError(f"{self._span.path}:{lines_before(self._span) + self.number}: {reason}") from error
-        self.bad_lines += 1
-        self.first_bad = self.first_bad or f"{self.number}: {reason}"
 
 
 class _Buffer:

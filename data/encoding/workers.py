@@ -70,7 +70,8 @@ def in_order(
     """
     if workers == 1:
         for part in parts:
-            yield _whole(function, function(part))
+            found: Any = function(part)
+            yield function.finish(found.argument) if isinstance(found, Deferred) else found  # type: ignore[attr-defined]
         return
     remaining = iter(parts)
     # before the workers are ready, which takes half a second: `parts` can have work to do
@@ -102,13 +103,11 @@ class _Worker:
             self.connection.send(message)
 
     def end(self) -> None:
-        """Wait until the process has ended; what it still sends is thrown away."""
-        try:
-            while True:
-                self.connection.recv()
-        except (EOFError, ConnectionResetError):
-            self.process.join()
-            self.connection.close()
+        """End the process, whatever it works on, and wait until it has ended."""
+        if self.process.is_alive():
+            self.process.terminate()
+        self.process.join()
+        self.connection.close()
 
 
 class _Run:
@@ -130,9 +129,7 @@ class _Run:
             self._workers[-1].send(self._function)
 
     def stop(self) -> None:
-        """End the workers after the calls that they work on, and wait for them."""
-        for worker in self._workers:
-            worker.send(None)
+        """End the workers; a part that one of them works on is lost."""
         while self._workers:
             self._workers.pop().end()
 
@@ -153,15 +150,12 @@ class _Run:
 
     def _give(self) -> None:
         """Give calls to the workers that have too few, one each in turn."""
-        gave = True
-        while gave:
-            gave = False
+        for _ in range(CALLS_AHEAD):
             for worker in self._workers:
                 call = self._next_for(worker) if worker.calls < CALLS_AHEAD else None
                 if call is not None:
                     worker.calls += 1
                     worker.send(call)
-                    gave = True
 
     def _next_for(self, worker: _Worker) -> tuple[int, bool, Any] | None:
         if self._deferred and (worker.finishes or self._needs_one_more()):
@@ -175,9 +169,8 @@ class _Run:
         return None
 
     def _needs_one_more(self) -> bool:
-        if not any(worker.finishes for worker in self._workers):
-            return True
-        return sum(deferred.text_bytes for _, deferred in self._deferred) > DEFERRED_BYTES
+        waiting_bytes = sum(deferred.text_bytes for _, deferred in self._deferred)
+        return waiting_bytes > DEFERRED_BYTES or not any(worker.finishes for worker in self._workers)
 
     def _collect(self) -> None:
         """Wait for results; raises WorkerError if a worker has died."""
@@ -198,38 +191,20 @@ class _Run:
                     self._results[number] = failure, value
 
 
-def _whole(function: Callable[[Any], Any], outcome: Any) -> Any:
-    return function.finish(outcome.argument) if isinstance(outcome, Deferred) else outcome  # type: ignore[attr-defined]
-
-
 def _serve(connection: Connection) -> None:
-    """Work for the parent process until it sends None: a function first, then numbered calls."""
+    """Work for the parent process until it ends this one: a function first, then numbered calls."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    messages = _messages(connection)
-    function: Any = next(messages, None)
-    for number, is_second_half, argument in messages:
-        outcome: tuple[Exception | None, Any]
-        try:
-            outcome = None, function.finish(argument) if is_second_half else function(argument)
-        except Exception as error:  # noqa: BLE001 it is raised in the parent
-            outcome = error, traceback.format_exc()
-        connection.send((number, *outcome))
-
-
-def _messages(connection: Connection) -> Iterator[Any]:
-    """Yield messages until None arrives, which overtakes the others: after an error nobody waits for their results."""
-    ahead: deque[Any] = deque()
-    while True:
-        while not ahead or connection.poll():
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent was killed
+        function = connection.recv()
+        while True:
+            number, is_second_half, argument = connection.recv()
+            outcome: tuple[Exception | None, Any]
             try:
-                message = connection.recv()
-            except EOFError:  # the parent was killed
-                return
-            if message is None:
-                return
-            ahead.append(message)
-        yield ahead.popleft()
+                outcome = None, function.finish(argument) if is_second_half else function(argument)
+            except Exception as error:  # noqa: BLE001 it is raised in the parent
+                outcome = error, traceback.format_exc()
+            connection.send((number, *outcome))
 
 
 def _end_with_parent() -> None:

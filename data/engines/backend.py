@@ -6,18 +6,15 @@ transformers if AutoTokenizer is certain to load the same tokenizer (data/engine
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
-from data.engines.plain import read_plain
+from data.engines.plain import Backend, read_plain
 from data.engines.sound import cannot_load, read_sound
-from utils.dataset.indexed import dtype_for
 from utils.errors import UnusableError
 
 TOKENIZER_FILES = ("tokenizer*.json", "*.model", "vocab.*", "merges.txt", "*.tiktoken", "tekken.json")
@@ -82,34 +79,9 @@ class Encoder:
         return [[*ids, self.eod] if ids else [] for ids in self.rows(texts)]
 
 
-@dataclass(frozen=True)
-class Backend:
-    """A loaded tokenizer; see `load_backend`."""
-
-    folder: Path
-    content: bytes | None
-    """The tokenizer.json that the library `tokenizers` loads; None for a tokenizer that only transformers can run."""
-    vocabulary_size: int
-    """`len(tokenizer)` of transformers: number of entries, added tokens included."""
-    eod: int
-    """Id of the end-of-document token: the tokenizer's eos_token."""
-    class_name: str
-    """Name of the class that transformers creates."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the ids in `.bin`."""
-        return dtype_for(self.vocabulary_size)
-
-    @cached_property
-    def parsed(self) -> dict[str, Any]:
-        """The parsed tokenizer.json; empty if there is none."""
-        return dict(orjson.loads(self.content)) if self.content is not None else {}
-
-
 def load_backend(folder: Path) -> Backend:
     """Return the tokenizer in a folder; raises UnusableError as `Encoder` does."""
-    return _read_plain(folder) or _through_transformers(Encoder(folder))
+    return read_plain(folder) or _through_transformers(Encoder(folder))
 
 
 def _through_transformers(encoder: Encoder) -> Backend:
@@ -117,19 +89,6 @@ def _through_transformers(encoder: Encoder) -> Backend:
     rust = getattr(tokenizer, "backend_tokenizer", None)
     # the one setting of the Rust tokenizer that tokenizer.json does not contain
     is_whole = not getattr(tokenizer, "split_special_tokens", False)
-    return Backend(
-        encoder.folder,
-        rust.to_str().encode("utf8") if rust is not None and is_whole else None,
-        encoder.vocabulary_size,
-        encoder.eod,
-        type(tokenizer).__name__,
-    )
-
-
-def _read_plain(folder: Path) -> Backend | None:
-    found = read_plain(folder)
-    if found is None:
-        return None
-    backend = Backend(folder, found.content, found.vocabulary_size, found.eod, found.class_name)
-    backend.__dict__["parsed"] = found.parsed  # fill the cached property, so that it is not parsed again
-    return backend
+    content = rust.to_str().encode("utf8") if rust is not None and is_whole else None
+    parsed = orjson.loads(content) if content is not None else {}
+    return Backend(encoder.folder, content, parsed, encoder.vocabulary_size, encoder.eod, type(tokenizer).__name__)

@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from data.engines.backend import Backend, Encoder
+from data.engines.backend import Encoder
 from data.engines.fast import build
 from data.engines.guard import Guard, guard_of
+from data.engines.plain import Backend
 from data.engines.sound import cannot_load
 from utils.errors import UnusableError
 
@@ -27,21 +28,6 @@ RENEW_BYTES = 1 << 28
 """gigatoken 0.10.0 caches every piece of text it encodes without limit; it is rebuilt after this much text."""
 
 Ids = npt.NDArray[np.uint32]
-
-
-class Engine(Protocol):
-    """An encoder of texts into ids."""
-
-    before: Ids
-    behind: Ids
-    """Special tokens to put before and after each row; empty if the rows include them already."""
-
-    def unguarded_rows(self, texts: list[bytes]) -> Iterator[Ids | None]:
-        """Yield the ids of each text (UTF-8), without an end-of-document token; consume them one by one to save
-        memory. A text for which `guarded_rows` is needed has None."""
-
-    def guarded_rows(self, texts: list[bytes]) -> Iterator[Ids]:
-        """Yield the ids of texts as the reference encodes them."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +69,15 @@ class HfEngine:
     def __init__(self, tokenizer: Path) -> None:
         self._path = tokenizer
         self.before = self.behind = np.zeros(0, dtype=np.uint32)
+        """Special tokens to put before and after each row; empty, because the rows include them already."""
 
     def unguarded_rows(self, texts: list[bytes]) -> Iterator[Ids | None]:
-        """See `Engine`."""
+        """Yield the ids of each text (UTF-8), without an end-of-document token; consume them one by one to save
+        memory. A text for which `guarded_rows` is needed has None; the reference has none."""
         return self.guarded_rows(texts)
 
     def guarded_rows(self, texts: list[bytes]) -> Iterator[Ids]:
-        """See `Engine`."""
+        """Yield the ids of texts as the reference encodes them."""
         if not texts:
             return
         strings = [text.decode("utf8") for text in texts]
@@ -120,7 +108,7 @@ class HfEngine:
 class GigatokenEngine:
     """The fast engine, with the reference for the documents that its guard refuses."""
 
-    def __init__(self, tokenizer: Path, guard: Guard, reference: Engine) -> None:
+    def __init__(self, tokenizer: Path, guard: Guard, reference: HfEngine) -> None:
         self._content = tokenizer.read_bytes()
         self._guard = guard
         self._reference = reference
@@ -133,22 +121,19 @@ class GigatokenEngine:
             raise cannot_load(tokenizer.name, "gigatoken", error) from error
 
     def guarded_rows(self, texts: list[bytes]) -> Iterator[Ids]:
-        """See `Engine`."""
+        """See `HfEngine`."""
         self._renew(sum(map(len, texts)))
         for text in texts:
             pieces = self._guard.pieces_by_engine(text)
-            rows = [self._by_reference(piece) if is_risky else self._by_fast(piece) for piece, is_risky in pieces]
+            rows = [self._by_reference(piece) if is_risky else self._joined(piece) for piece, is_risky in pieces]
             yield np.concatenate(rows, dtype=np.uint32)
 
     def _by_reference(self, text: bytes) -> Ids:
         (row,) = self._reference.guarded_rows([text])
         return row[len(self.before) : len(row) - len(self.behind)]
 
-    def _by_fast(self, text: bytes) -> Ids:
-        return self._joined(text) if self._guard.to_cut([text]) else np.asarray(self._fast.encode(text))
-
     def unguarded_rows(self, texts: list[bytes]) -> Iterator[Ids | None]:
-        """See `Engine`."""
+        """See `HfEngine`."""
         self._renew(sum(map(len, texts)))
         guarded = set(self._guard.risky(texts))
         to_cut = self._guard.to_cut(texts)
@@ -162,7 +147,7 @@ class GigatokenEngine:
                 yield encode(text)
 
     def _joined(self, text: bytes) -> Ids:
-        """Return the ids of a text that contains added tokens to cut out."""
+        """Return the ids of a text of the fast engine, with the added tokens that are cut out of it."""
         rows = []
         for piece, token in self._guard.pieces(text):
             rows.append(self._fast.encode(piece))
@@ -176,3 +161,6 @@ class GigatokenEngine:
             self._bytes = size_bytes
             del self._fast  # first, so that two are never in memory
             self._fast = build(self._content)
+
+
+Engine = HfEngine | GigatokenEngine

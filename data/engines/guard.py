@@ -1,7 +1,7 @@
 """Guard of the fast engine: documents that it may not encode, and library versions that it was compared with.
 
 `python -m data.engines.make_guard` writes data/engines/guard.json for one version of each library. The fast engine is
-not used with any other version.
+not used with any other version. docs/engines.md explains both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import metadata
@@ -20,12 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from data.engines.backend import Backend
+from data.engines.plain import Backend
 from data.engines.schemes import SCHEMES, byte_letters, scheme_of
 
 GUARD_PATH = Path(__file__).with_name("guard.json")
-RARE = b"|"
-"""A byte of most special tokens that is rare in text."""
 CUT = re.compile(rb"(?<=[A-Za-z])(?=[ \n])")
 """Places where a text can be cut without a change of its ids: after an ASCII letter, before a space or line feed.
 
@@ -34,8 +32,8 @@ place. None looks back, and the only one that looks ahead does so from white spa
 before the place. NFC joins neither character with another. `pieces_by_engine` checks the added tokens.
 """
 INSTALL = "python -m pip install gigatoken=={}"
-FIRST_OF_MANY = 0xC2
-"""Smallest first byte of a character of more than one byte in UTF-8 (RFC 3629)."""
+FIRST_BEYOND_ASCII, FIRST_OF_MANY = 0x80, 0xC2
+"""In UTF-8, the smallest byte of a character of several bytes, and the smallest first byte of one (RFC 3629)."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +53,15 @@ class Guard:
         """Return the numbers of the texts (UTF-8), in order, that the fast engine could encode differently."""
         beyond_ascii = [number for number, text in enumerate(texts) if not text.isascii()]
         found = set(_with_guarded_characters(texts, beyond_ascii, self.scheme))
-        return sorted(found | _holding(texts, self._others_by_start))
+        return sorted(found | _holding(texts, self._others))
 
     def to_cut(self, texts: list[bytes]) -> set[int]:
         """Return the numbers of the texts that contain the text of a token to cut out."""
-        return _holding(texts, self._cut_by_start)
+        return _holding(texts, self._cut)
 
     def pieces_by_engine(self, text: bytes) -> Iterator[tuple[bytes, bool]]:
         """Yield a risky text in pieces that can be encoded one by one, with True if the reference has to do it."""
-        if self._has_a_token_to_cut or _holding([text], self._others_by_start):
+        if self._has_a_token_to_cut or _holding([text], self._others):
             yield text, True
             return
         words = CUT.split(text)
@@ -78,7 +76,7 @@ class Guard:
         (`AddedVocabulary`, MatchKind::LeftmostLongest), which then encodes every piece as a separate text.
         """
         start = 0
-        for found in self._pattern.finditer(text):
+        for found in self._cut.finditer(text) if self._cut else ():
             yield text[start : found.start()], self._ids[found.group()]
             start = found.end()
         yield text[start:], None
@@ -92,16 +90,12 @@ class Guard:
         return {token.encode("utf8"): number for token, number in self.cut_out}
 
     @cached_property
-    def _pattern(self) -> re.Pattern[bytes]:
-        return re.compile(b"|".join(map(re.escape, sorted(self._ids, key=len, reverse=True))))
+    def _cut(self) -> re.Pattern[bytes] | None:
+        return _any_of(list(dict(self.cut_out)))
 
     @cached_property
-    def _cut_by_start(self) -> dict[bytes, list[bytes]]:
-        return _by_start(self._ids)
-
-    @cached_property
-    def _others_by_start(self) -> dict[bytes, list[bytes]]:
-        return _by_start(token.encode("utf8") for token in self.others)
+    def _others(self) -> re.Pattern[bytes] | None:
+        return _any_of(self.others)
 
 
 def guard_of(backend: Backend) -> Guard | str:
@@ -146,15 +140,15 @@ def wraps(parsed: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | N
         return (), ()
     if len(templates) > 1 or templates[0]["type"] != "TemplateProcessing":
         return None
-    specials = templates[0]["special_tokens"]
-    sides: tuple[list[int], list[int]] = ([], [])
-    texts = 0
-    for piece in templates[0]["single"]:
-        if "SpecialToken" in piece:
-            sides[bool(texts)].extend(specials[piece["SpecialToken"]["id"]]["ids"])
-        else:
-            texts += 1
-    return (tuple(sides[0]), tuple(sides[1])) if texts == 1 else None
+    single, specials = templates[0]["single"], templates[0]["special_tokens"]
+    texts = [place for place, piece in enumerate(single) if "SpecialToken" not in piece]
+    if len(texts) != 1:
+        return None
+    before, behind = (
+        tuple(number for piece in some for number in specials[piece["SpecialToken"]["id"]]["ids"])
+        for some in (single[: texts[0]], single[texts[0] + 1 :])
+    )
+    return before, behind
 
 
 @lru_cache(maxsize=1)
@@ -174,17 +168,17 @@ def _why_unproven(parsed: dict[str, Any]) -> str | None:
     vocabulary, merges = parsed["model"]["vocab"], parsed["model"]["merges"]
     letters = set(byte_letters())
     added = {token["content"]: token for token in parsed["added_tokens"]}
-    if not letters <= vocabulary.keys():
-        return "a byte has no token of its own"
-    if not set("".join(token for token in vocabulary if token not in added)) <= letters:
-        return "a token of its vocabulary is not a sequence of bytes"
-    if len(set(vocabulary.values())) != len(vocabulary):
-        return "two tokens share an id"
-    if len({tuple(merge) if isinstance(merge, list) else merge for merge in merges}) != len(merges):
-        return "a merge is listed twice"
-    if any(len(text) < 2 or not text.isascii() or token["single_word"] for text, token in added.items()):
-        return "an added token is a single character, not ASCII, or for whole words only"
-    return None
+    spelled = set("".join(token for token in vocabulary if token not in added))
+    different_merges = {tuple(merge) if isinstance(merge, list) else merge for merge in merges}
+    is_odd = (len(text) < 2 or not text.isascii() or token["single_word"] for text, token in added.items())
+    faults = {
+        "a byte has no token of its own": not letters <= vocabulary.keys(),
+        "a token of its vocabulary is not a sequence of bytes": not spelled <= letters,
+        "two tokens share an id": len(set(vocabulary.values())) != len(vocabulary),
+        "a merge is listed twice": len(different_merges) != len(merges),
+        "an added token is a single character, not ASCII, or for whole words only": any(is_odd),
+    }
+    return next((fault for fault, is_found in faults.items() if is_found), None)
 
 
 def _is_cut_out(token: dict[str, Any], vocabulary: dict[str, int]) -> bool:
@@ -193,25 +187,15 @@ def _is_cut_out(token: dict[str, Any], vocabulary: dict[str, int]) -> bool:
     return is_plain and vocabulary.get(token["content"], token["id"]) == token["id"]
 
 
-def _by_start(tokens: Iterable[bytes]) -> dict[bytes, list[bytes]]:
-    by_start: dict[bytes, list[bytes]] = {}
-    for token in tokens:
-        by_start.setdefault(token[:2], []).append(token)
-    return by_start
+def _any_of(tokens: Sequence[str]) -> re.Pattern[bytes] | None:
+    """Return a pattern of some texts, of which it finds the longest at a place; None if there are none."""
+    longest_first = sorted((token.encode("utf8") for token in tokens), key=len, reverse=True)
+    return re.compile(b"|".join(map(re.escape, longest_first))) if tokens else None
 
 
-def _holding(texts: list[bytes], by_start: dict[bytes, list[bytes]]) -> set[int]:
-    """Return the numbers of the texts that contain one of the tokens.
-
-    Few texts contain the first two bytes of a token (`<|`), so few are searched for each token. Fewer still contain a
-    single rare byte, and searching for one byte is many times as fast.
-    """
-    found: set[int] = set()
-    for start, tokens in by_start.items():
-        rare = RARE if all(RARE in token for token in tokens) else start[:1]
-        suspects = (number for number, text in enumerate(texts) if rare in text and start in text)
-        found.update(number for number in suspects if any(token in texts[number] for token in tokens))
-    return found
+def _holding(texts: list[bytes], pattern: re.Pattern[bytes] | None) -> set[int]:
+    """Return the numbers of the texts that contain a pattern."""
+    return {number for number, text in enumerate(texts) if pattern.search(text)} if pattern else set()
 
 
 @lru_cache(maxsize=len(SCHEMES))
@@ -223,44 +207,16 @@ def _table(scheme: str) -> npt.NDArray[np.bool_]:
     return table
 
 
-@lru_cache(maxsize=len(SCHEMES))
-def _beginnings(scheme: str) -> npt.NDArray[np.bool_]:
-    """Return a table by two bytes (first * 256 + second), true if a guarded code point begins with them."""
-    found = np.zeros(1 << 16, dtype=bool)
-    points = np.flatnonzero(_table(scheme))
-    # a code point of three bytes shares its first two with 63 others, one of four bytes with 4,095 others
-    blocks = np.where(points < 0x800, points, np.where(points < 0x10000, points >> 6 << 6, points >> 12 << 12))
-    for point in np.unique(blocks).tolist():
-        encoded = chr(point).encode("utf8", "surrogatepass")
-        found[encoded[0] << 8 | encoded[1]] = True
-    return found
-
-
 def _with_guarded_characters(texts: list[bytes], numbers: Sequence[int], scheme: str) -> list[int]:
-    """Return those of `numbers` whose text contains a guarded code point.
-
-    The first two bytes of each character rule out nearly all of them; the rest are decoded.
-    """
+    """Return those of `numbers` whose text contains a guarded code point. ASCII is never guarded, and not looked at."""
     if not numbers:
         return []
     chosen = [texts[number] for number in numbers]
     data = np.frombuffer(b"".join(chosen), dtype=np.uint8)
-    firsts = np.flatnonzero(data >= FIRST_OF_MANY)
-    beginnings = data[firsts].astype(np.uint16) << 8 | data[firsts + 1]
-    suspects = firsts[_beginnings(scheme)[beginnings]]
-    hits = suspects[_table(scheme)[_code_points(data, suspects)]]
-    if not hits.size:
+    beyond_ascii = data[data >= FIRST_BEYOND_ASCII].tobytes().decode("utf8")
+    is_guarded = _table(scheme)[np.frombuffer(beyond_ascii.encode("utf-32-le"), dtype="<u4")]
+    if not is_guarded.any():
         return []
+    places = np.flatnonzero(data >= FIRST_OF_MANY)[is_guarded]
     ends = np.cumsum([len(text) for text in chosen])
-    return [numbers[place] for place in np.unique(np.searchsorted(ends, hits, side="right")).tolist()]
-
-
-def _code_points(data: npt.NDArray[np.uint8], firsts: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
-    """Return the code points of the characters of 2 to 4 bytes that begin at `firsts` (UTF-8: RFC 3629, section 3)."""
-    first = data[firsts].astype(np.uint32)
-    sizes = 2 + (first >= 0xE0) + (first >= 0xF0)
-    points = first & (0xFF >> (sizes + 1)).astype(np.uint32)
-    for place in (1, 2, 3):
-        following = data.take(firsts + place, mode="clip") & np.uint32(0x3F)
-        points = np.where(place < sizes, points << np.uint32(6) | following, points)
-    return points
+    return [numbers[number] for number in np.unique(np.searchsorted(ends, places, side="right")).tolist()]

@@ -13,15 +13,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import orjson
+import numpy as np
 
 from data.engines.schemes import byte_letters, scheme_of
 from data.engines.sound import read_sound
+from utils.dataset.indexed import dtype_for
 
-BACKEND, LLAMA = "TokenizersBackend", "LlamaTokenizer"
+BACKEND = "TokenizersBackend"
 PROVEN = {
     "5.20.2": {"PreTrainedTokenizer", BACKEND},
-    "5.23.0": {"PreTrainedTokenizer", BACKEND, LLAMA},
+    "5.23.0": {"PreTrainedTokenizer", BACKEND, "LlamaTokenizer"},
 }
 """Versions of transformers, and the classes (without "Fast") for which each loads a byte-level tokenizer.json unchanged
 as a TokenizersBackend."""
@@ -31,8 +32,6 @@ REBUILT = {
 }
 """Classes that build a tokenizer of one scheme around the vocabulary, and their tokens that are DEFAULT if not set."""
 DEFAULT = "<|endoftext|>"
-LLAMA_TOKENS = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-"""Defaults of LlamaTokenizer, which splits as SentencePiece does unless the file is byte-level."""
 OTHER_TOKENIZER_FILES = {
     *("vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tekken.json", "processor_config.json"),
     "preprocessor_config.json",
@@ -44,7 +43,7 @@ MODEL_TYPES = {"llama": None, "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenize
 WITHOUT_INFLUENCE = {
     *("tokenizer_class", "model_max_length", "clean_up_tokenization_spaces", "chat_template", "model_input_names"),
     *("errors", "padding_side", "truncation_side", "processor_class", "spaces_between_special_tokens"),
-    *("use_default_system_prompt", "sp_model_kwargs", "legacy"),  # legacy: except for LlamaTokenizer, see below
+    *("use_default_system_prompt", "sp_model_kwargs", "legacy"),
     *("backend", "is_local", "local_files_only"),  # transformers 5 writes these three and replaces them when it loads
     *("add_bos_token", "add_eos_token"),  # ignored beside a tokenizer.json, whose post-processor decides
 }
@@ -55,32 +54,39 @@ TOKEN_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "spec
 
 
 @dataclass(frozen=True)
-class Plain:
-    """A tokenizer as transformers would load it."""
+class Backend:
+    """A loaded tokenizer; see `data.engines.backend.load_backend`."""
 
-    content: bytes
-    """The tokenizer.json."""
+    folder: Path
+    content: bytes | None
+    """The tokenizer.json that the library `tokenizers` loads; None for a tokenizer that only transformers can run."""
     parsed: dict[str, Any]
+    """The parsed tokenizer.json; empty if there is none."""
     vocabulary_size: int
+    """`len(tokenizer)` of transformers: number of entries, added tokens included."""
     eod: int
+    """Id of the end-of-document token: the tokenizer's eos_token."""
     class_name: str
+    """Name of the class that transformers creates."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the ids in `.bin`."""
+        return dtype_for(self.vocabulary_size)
 
 
-def read_plain(folder: Path) -> Plain | None:
+def read_plain(folder: Path) -> Backend | None:
     """Return the tokenizer of a folder if AutoTokenizer is certain to load the same one, else None."""
     try:
         content, parsed = read_sound(folder)
         config = _settings(folder)
-        class_name = _class_of(config, parsed, is_byte_level=b'"ByteLevel"' in content)
+        class_name = _class_of(config, parsed)
         if class_name is None or not _has_no_other_influence(folder, config, class_name):
             return None
         if not (_numbers_follow(parsed) and _tokens_are_known(config, parsed)):
             return None
-        if class_name == LLAMA:
-            parsed = _as_llama_builds_it(config, parsed)
-            content = orjson.dumps(parsed)
         ids = {**parsed["model"]["vocab"], **{token["content"]: token["id"] for token in parsed["added_tokens"]}}
-        return Plain(content, parsed, len(ids), ids[_text(config["eos_token"])], class_name)
+        return Backend(folder, content, parsed, len(ids), ids[_text(config["eos_token"])], class_name)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # then transformers, or `read_sound` before it, reports the fault
 
@@ -94,26 +100,22 @@ def _settings(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _class_of(config: dict[str, Any], parsed: dict[str, Any], *, is_byte_level: bool) -> str | None:
+def _class_of(config: dict[str, Any], parsed: dict[str, Any]) -> str | None:
     """Return the class that transformers creates, None if this class could change the tokenizer.
 
     Sets the default tokens of the class in `config`.
     """
     unchanged = PROVEN.get(metadata.version("transformers"))
     name, scheme = config["tokenizer_class"].removesuffix("Fast"), scheme_of(parsed)
-    if unchanged is None or config["tokenizer_class"] == "PreTrainedTokenizer":
+    if unchanged is None or scheme is None or config["tokenizer_class"] == "PreTrainedTokenizer":
         return None
-    if scheme is not None and name in unchanged:
+    if name in unchanged:
         return BACKEND
-    if name == LLAMA and not is_byte_level and not parsed.get("truncation") and not parsed.get("padding"):
-        defaults = LLAMA_TOKENS
-    elif scheme is not None and scheme.name == REBUILT.get(name, ("", ()))[0]:
-        defaults = dict.fromkeys(REBUILT[name][1], DEFAULT)
-        if parsed["model"].get("ignore_merges") or not set(byte_letters()) <= parsed["model"]["vocab"].keys():
-            return None
-    else:
+    built, defaults = REBUILT.get(name, ("", ()))
+    model = parsed["model"]
+    if scheme.name != built or model.get("ignore_merges") or not set(byte_letters()) <= model["vocab"].keys():
         return None
-    config.update({key: token for key, token in defaults.items() if key not in config})
+    config.update({key: DEFAULT for key in defaults if key not in config})
     return name if _adds_the_same(config, parsed) else None
 
 
@@ -126,22 +128,6 @@ def _adds_the_same(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
     return (decoder is None or {token["content"] for token in decoder.values()} == added.keys()) and not any(
         added[_text(token)][flag] for token in _named(config) for flag in flags
     )
-
-
-def _as_llama_builds_it(config: dict[str, Any], parsed: dict[str, Any]) -> dict[str, Any]:
-    """Return the tokenizer.json of the tokenizer that LlamaTokenizer builds around a vocabulary; it cannot decode."""
-    adds_space = config.get("add_prefix_space") in (None, True)
-    scheme = ("always" if config.get("legacy") else "first") if adds_space else "never"
-    fixed = {"type": "BPE", "fuse_unk": True, "byte_fallback": True}
-    return {
-        "version": "1.0",
-        "added_tokens": parsed["added_tokens"],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": False},
-        "post_processor": parsed.get("post_processor"),
-        "decoder": None,
-        "model": {**fixed, "vocab": parsed["model"]["vocab"], "merges": parsed["model"]["merges"]},
-    }
 
 
 def _has_no_other_influence(folder: Path, config: dict[str, Any], class_name: str) -> bool:
@@ -158,7 +144,7 @@ def _has_no_other_influence(folder: Path, config: dict[str, Any], class_name: st
         set(config) <= WITHOUT_INFLUENCE | CHECKED
         and config.get("eos_token") is not None
         and not config.get("split_special_tokens")
-        and (class_name == LLAMA or not config.get("add_prefix_space"))
+        and not config.get("add_prefix_space")
     )
 
 

@@ -52,11 +52,15 @@ def names(repo_id: str, kind: str, commit: str) -> list[str]:
 
 
 def card(repo_id: str, kind: str, commit: str) -> dict[str, Any] | None:
-    """Return the metadata of a downloaded card, None if it was not downloaded."""
+    """Return the metadata of a downloaded card; None if it was not downloaded or is not as the library wants it."""
+    import yaml
     from huggingface_hub import RepoCard
 
     path = snapshot(repo_id, kind, commit) / "README.md"
-    return dict(RepoCard.load(path).data.to_dict()) if path.is_file() else None
+    try:
+        return dict(RepoCard.load(path).data.to_dict()) if path.is_file() else None
+    except (ValueError, yaml.YAMLError):
+        return None
 
 
 def train_patterns(repo_id: str, commit: str, config: str | None) -> dict[str, list[str]] | None:
@@ -90,14 +94,6 @@ def require_no_gap(repo_id: str, kind: str, files: list[str]) -> None:
         if number and int(number[1]) != place:
             before = name[: number.start(1)] + f"{place:05}" + name[number.end(1) :]
             raise missing(repo_id, kind, before)
-
-
-def file(repo_id: str, kind: str, commit: str, name: str) -> Path | None:
-    """Return the path of a downloaded file, None if it was not downloaded."""
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(repo_id, name, repo_type=kind, revision=commit)
-    return Path(found) if isinstance(found, str) else None
 
 
 def _folder(repo_id: str, kind: str) -> Path:

@@ -29,7 +29,7 @@ RETRY_WAITS_SECONDS = (1, 2, 4)
 """Pauses after a temporary failure; within one attempt, huggingface_hub makes up to five pauses of its own."""
 LONGEST_RETRY_AFTER_SECONDS = 300
 """The hub counts requests in windows of 5 minutes, so a longer Retry-After has another cause."""
-CARD = "README.md"
+CARD, LICENCE_KEYS = "README.md", ("license", "license_name", "license_link")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -78,15 +78,13 @@ def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
         commit = hub_cache.commit_of(repo_id, kind, named)
         log(f"{repo_id}: offline, {named} is {commit[:12]} in the cache")
         names = tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
-        return Repo(repo_id, kind, named, commit, names, _cached_card(repo_id, kind, commit))
+        return Repo(repo_id, kind, named, commit, names, hub_cache.card(repo_id, kind, commit))
     log(f"{repo_id}: looking up {named} at {endpoint()}")
-    if kind == "model":
-        model = _ask(repo_id, kind, lambda: api.model_info(repo_id, revision=named))
-        names = tuple(sorted(sibling.rfilename for sibling in model.siblings or ()))
-        return Repo(repo_id, kind, named, str(model.sha), names, _card(model), bool(model.gated))
-    wanted = ["sha", "cardData", "gated"]
-    found = _ask(repo_id, kind, lambda: api.dataset_info(repo_id, revision=named, expand=wanted))
-    return Repo(repo_id, kind, named, str(found.sha), (), _card(found), bool(found.gated))
+    wanted = ["sha", "cardData", "gated"] if kind == "dataset" else None  # without the names of its files
+    info = _ask(repo_id, kind, lambda: api.repo_info(repo_id, repo_type=kind, revision=named, expand=wanted))
+    names = tuple(sorted(sibling.rfilename for sibling in info.siblings or ()))
+    card = {key: value for key in LICENCE_KEYS if (value := getattr(info.card_data, key, None))}
+    return Repo(repo_id, kind, named, str(info.sha), names, card, bool(info.gated))
 
 
 def card(repo: Repo) -> Mapping[str, Any] | None:
@@ -100,22 +98,7 @@ def card(repo: Repo) -> Mapping[str, Any] | None:
         download(repo, CARD)
     except (SourceError, FetchError):
         return None
-    return _cached_card(repo.id, repo.kind, repo.commit)
-
-
-def _card(info: Any) -> dict[str, Any]:
-    """Return what an answer of the hub states about the licence."""
-    keys = ("license", "license_name", "license_link")
-    return {key: value for key in keys if (value := getattr(info.card_data, key, None))}
-
-
-def _cached_card(repo_id: str, kind: str, commit: str) -> dict[str, Any] | None:
-    import yaml
-
-    try:
-        return hub_cache.card(repo_id, kind, commit)
-    except (ValueError, yaml.YAMLError):  # the card is not as the library wants it
-        return None
+    return hub_cache.card(repo.id, repo.kind, repo.commit)
 
 
 def train_files(repo: Repo, config: str | None) -> list[str]:
@@ -161,7 +144,8 @@ def download(repo: Repo, name: str) -> HubFile:
     import huggingface_hub
 
     api = _api()
-    cached = hub_cache.file(repo.id, repo.kind, repo.commit, name)
+    here = huggingface_hub.try_to_load_from_cache(repo.id, name, repo_type=repo.kind, revision=repo.commit)
+    cached = Path(here) if isinstance(here, str) else None
     if _is_offline():
         if cached is None:
             raise hub_cache.missing(repo.id, repo.kind, name)
@@ -211,26 +195,23 @@ def _is_offline() -> bool:
 
 def _ask(repo_id: str, kind: str, call: Callable[[], T]) -> T:
     """Return the result of `call`; log a temporary failure and try again."""
+    import httpx2
+    from huggingface_hub.errors import XetDownloadError
+
+    # the errors of huggingface_hub, datasets and their HTTP client have no common base class
+    failures = OSError, ValueError, RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, XetDownloadError
     for wait in (*RETRY_WAITS_SECONDS, None):
         try:
             return call()
         except (SourceError, FetchError):
             raise
-        except _failures() as error:
+        except failures as error:
             fault, is_temporary = explain(error, repo_id, kind, endpoint())
             if wait is None or not is_temporary:
                 raise fault from error
             log(f"{fault}; trying again in {wait} s")
             time.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """Return the errors of huggingface_hub, datasets and their HTTP client, which have no common base class."""
-    import httpx2
-    from huggingface_hub.errors import XetDownloadError
-
-    return OSError, ValueError, RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, XetDownloadError
 
 
 @cache
@@ -243,9 +224,7 @@ def _api() -> Any:
     if token is not None and not re.fullmatch(r"[!-~]+", token):
         raise SourceError("HF_TOKEN: contains characters that no token has; copy it again from your account's settings")
     logger = hub_logging.get_logger("huggingface_hub")
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-    logger.addHandler(_OneLineHandler())
+    logger.handlers[:] = [_OneLineHandler()]
     logger.propagate = False
     huggingface_hub.set_client_factory(_client)
     return huggingface_hub.HfApi()

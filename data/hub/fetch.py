@@ -164,7 +164,8 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
         raise SourceError(f"{repo_id}: contains no tokenizer; name a repository with a tokenizer.json")
     licence = _licence(repo)
     hub.log(str(licence))
-    with folder_written_whole(folder, is_ours=_is_empty) as temporary:
+    # only an empty folder may be replaced
+    with folder_written_whole(folder, is_ours=lambda path: not any(path.iterdir())) as temporary:
         files = [hub.download(repo, name) for name in names]
         for file in files:
             shutil.copyfile(file.path, temporary / file.name)
@@ -178,10 +179,6 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
         }
         write_json(source, temporary / SOURCE_FILE)
     return source
-
-
-def _is_empty(folder: Path) -> bool:
-    return not any(folder.iterdir())
 
 
 def _check_vocabulary(repo_id: str, folder: Path) -> None:

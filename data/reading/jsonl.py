@@ -21,6 +21,17 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16; the first also begins that of UTF-32."""
 
 
+NO_TEXT, NO_UTF8 = "no text in the column", "no UTF-8"
+
+
+class BadRecordError(DataError):
+    """A record that cannot be used; `reason` is the same for all of one kind, as counted in the manifest."""
+
+    def __init__(self, message: str, reason: str = NO_TEXT) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def is_utf_16(content: bytes) -> bool:
     """Return True for the start of a file in UTF-16 or UTF-32, with its mark or without."""
     return content.startswith(_UTF_16) or content[:2].count(0) == 1
@@ -29,8 +40,8 @@ def is_utf_16(content: bytes) -> bool:
 def text_of(line: bytes, path: Path, number: int, text_key: str = "text") -> str:
     """Return the text under `text_key` of line `number` (from 1) of `path`; it may be empty.
 
-    Raises DataError for a line that is blank, not UTF-8, not a JSON object or without the key, and for a text that is
-    not a string or contains half a surrogate pair (valid in JSON, rejected by every tokenizer).
+    Raises BadRecordError for a line that is blank, not UTF-8, not a JSON object or without the key, and for a text that
+    is not a string or contains half a surrogate pair (valid in JSON, rejected by every tokenizer).
     """
     try:
         # many times as fast as json, and stricter: json accepts whatever it accepts, with the same result
@@ -43,18 +54,22 @@ def text_of(line: bytes, path: Path, number: int, text_key: str = "text") -> str
 
 
 def _text_by_json(line: bytes, path: Path, number: int, text_key: str) -> str:
-    def wrong(got: str, remedy: str = "fix or remove the line") -> DataError:
-        return DataError(f"{path}:{number}: got {got}, wanted a JSON object with a text under {text_key!r}; {remedy}")
+    def wrong(got: str, reason: str = NO_TEXT, remedy: str = "fix or remove the line") -> BadRecordError:
+        wanted = f"wanted a JSON object with a text under {text_key!r}; {remedy}"
+        return BadRecordError(f"{path}:{number}: got {got}, {wanted}", reason)
 
     try:
         record = json.loads(line.decode("utf8"))
     except (ValueError, RecursionError) as error:
+        reason = NO_UTF8 if isinstance(error, UnicodeDecodeError) else "no JSON"
         if is_utf_16(line):
-            raise wrong("UTF-16 or UTF-32", "convert the file, for instance with iconv -f UTF-16 -t UTF-8") from error
+            raise wrong(
+                "UTF-16 or UTF-32", reason, "convert the file, for instance with iconv -f UTF-16 -t UTF-8"
+            ) from error
         if isinstance(error, UnicodeDecodeError):
-            raise wrong(f"bytes that are not UTF-8 at byte {error.start} of the line") from error
+            raise wrong(f"bytes that are not UTF-8 at byte {error.start} of the line", reason) from error
         shown = line[:_EXCERPT_BYTES].decode("utf8", "replace").strip()
-        raise wrong(f"invalid JSON, {quoted(shown)} ({error})" if shown else "a blank line") from error
+        raise wrong(f"invalid JSON, {quoted(shown)} ({error})" if shown else "a blank line", reason) from error
     if not isinstance(record, dict):
         raise wrong(f"a JSON {type(record).__name__}")
     if text_key not in record:
@@ -65,5 +80,5 @@ def _text_by_json(line: bytes, path: Path, number: int, text_key: str) -> str:
     try:
         text.encode("utf8")
     except UnicodeEncodeError as error:
-        raise wrong(f"half a surrogate pair at character {error.start} of the text") from error
+        raise wrong(f"half a surrogate pair at character {error.start} of the text", "half a surrogate pair") from error
     return text

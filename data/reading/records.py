@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.reading.jsonl import BOM, is_utf_16, text_of
+from data.reading.jsonl import BOM, NO_TEXT, NO_UTF8, BadRecordError, is_utf_16, text_of
 from data.reading.sources import PARQUET, TEXT, kind, open_decompressed
 from data.reading.unchanged import unchanged
 from utils.errors import DataError, UnusableError, quoted, shortened
@@ -29,12 +30,7 @@ ON_BAD = ("error", "skip")
 _FIX = "fix or remove it"
 _PARQUET_ROWS = 128
 _PROGRESS_RECORDS = 256
-_REASONS = {
-    UnicodeDecodeError: "no UTF-8",
-    UnicodeEncodeError: "half a surrogate pair",
-    OverflowError: "longer than 1 GiB",
-    LookupError: "no text in the column",
-}
+Progress = Callable[[int], object]
 
 
 class Record(NamedTuple):
@@ -60,7 +56,7 @@ def records(
     on_bad: str = "error",
     counts: Counter[str] | None = None,
     dropped: Callable[[Dropped], object] | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress = lambda _: None,
 ) -> Iterator[Record]:
     """Yield the records of `paths`, file after file; the text is under `column` and may be empty.
 
@@ -74,7 +70,7 @@ def records(
             f"got on_bad={on_bad!r}, text_unit={text_unit!r}; allowed: {', '.join(ON_BAD)}; {', '.join(TEXT_UNITS)}"
         )
     for path in paths:
-        items = _items(path, column, text_unit, progress or _ignore)
+        items = _items(path, column, text_unit, progress)
         with unchanged(path):
             for item in items:
                 if isinstance(item, Record):
@@ -82,14 +78,14 @@ def records(
                     continue
                 if on_bad == "error":
                     raise item
-                reason = f"unreadable: {_reason(item)}"
+                reason = f"unreadable: {item.reason}"
                 if counts is not None:
                     counts[reason] += 1
                 if dropped is not None:
                     dropped(Dropped(str(item).partition(": ")[0], reason, str(item)))
 
 
-def _items(path: Path, column: str, text_unit: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
+def _items(path: Path, column: str, text_unit: str, progress: Progress) -> Iterator[Record | BadRecordError]:
     found = kind(path)
     if found is None or not path.is_file():
         raise UnusableError(f"{path}: not a file of a supported kind; see python -m data.clean --help")
@@ -100,10 +96,10 @@ def _items(path: Path, column: str, text_unit: str, progress: Callable[[int], ob
     lines = _lines(path, progress)
     if found == TEXT:
         return _paragraphs(path, lines) if text_unit == "paragraph" else _text_lines(path, lines)
-    return _json_lines(path, lines, column)
+    return json_lines(path, column, progress)
 
 
-def _lines(path: Path, progress: Callable[[int], object]) -> Iterator[tuple[int, bytes]]:
+def _lines(path: Path, progress: Progress) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of each line; a line that is too long is cut one byte above the limit."""
     done = number = 0
     with open_decompressed(path) as (file, position):
@@ -122,27 +118,26 @@ def _lines(path: Path, progress: Callable[[int], object]) -> Iterator[tuple[int,
         progress(position() - done)
 
 
-def _json_lines(path: Path, lines: Iterator[tuple[int, bytes]], column: str) -> Iterator[Record | DataError]:
-    for number, line in lines:
+def json_lines(path: Path, column: str, progress: Progress = lambda _: None) -> Iterator[Record | BadRecordError]:
+    """Yield a record, or what is wrong with it, for each line of a file of JSON lines."""
+    for number, line in _lines(path, progress):
         if len(line) > MAX_RECORD_BYTES:
             yield _too_long(path, number)
             continue
         try:
-            text = text_of(line, path, number, column)
-        except DataError as error:
+            yield Record(f"{path}:{number}", text_of(line, path, number, column))
+        except BadRecordError as error:
             yield error
-        else:
-            yield Record(f"{path}:{number}", text)
 
 
-def _text_lines(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | DataError]:
+def _text_lines(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | BadRecordError]:
     for number, line in lines:
         yield _decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
-def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | DataError]:
+def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | BadRecordError]:
     first, paragraph = 1, bytearray()
-    for number, line in lines:
+    for number, line in chain(lines, [(0, b"")]):  # an empty line ends the last paragraph
         if line.strip():
             first = first if paragraph else number
             paragraph += line
@@ -151,18 +146,16 @@ def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Reco
         if paragraph:
             yield _decoded(path, first, bytes(paragraph).replace(b"\r\n", b"\n").removesuffix(b"\n"))
             paragraph.clear()
-    if paragraph:
-        yield _decoded(path, first, bytes(paragraph).replace(b"\r\n", b"\n").removesuffix(b"\n"))
 
 
-def _whole_file(path: Path, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
+def _whole_file(path: Path, progress: Progress) -> Iterator[Record | BadRecordError]:
     with open_decompressed(path) as (file, position):
         content = file.read(MAX_RECORD_BYTES + 1)
         progress(position())
     yield _decoded(path, 1, content.removeprefix(BOM).replace(b"\r\n", b"\n"))
 
 
-def _decoded(path: Path, number: int, content: bytes) -> Record | DataError:
+def _decoded(path: Path, number: int, content: bytes) -> Record | BadRecordError:
     if len(content) > MAX_RECORD_BYTES:
         return _too_long(path, number)
     try:
@@ -173,10 +166,10 @@ def _decoded(path: Path, number: int, content: bytes) -> Record | DataError:
             got, remedy = "UTF-16 or UTF-32, wanted UTF-8", "convert it, for instance with iconv -f UTF-16 -t UTF-8"
         else:
             got, remedy = f"bytes that are not UTF-8, {content[error.start : error.end]!r}", _FIX
-        return _error(error, f"{path}:{line}: got {got}; {remedy}")
+        return BadRecordError(f"{path}:{line}: got {got}; {remedy}", NO_UTF8)
 
 
-def _parquet_rows(path: Path, column: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
+def _parquet_rows(path: Path, column: str, progress: Progress) -> Iterator[Record | BadRecordError]:
     # imported on use: the import takes a moment, and most sources are JSON lines
     import pyarrow as pa
     from pyarrow import parquet
@@ -217,35 +210,17 @@ def _require_text_column(path: Path, schema: Any, column: str) -> None:
         raise DataError(f"{path}: column {column!r} holds {shortened(str(found))}, wanted string; name another column")
 
 
-def _parquet_value(path: Path, number: int, value: Any, column: str) -> Record | DataError:
+def _parquet_value(path: Path, number: int, value: Any, column: str) -> Record | BadRecordError:
     try:
         text = value.as_py()
     except UnicodeDecodeError as error:
-        return _error(error, f"{path}:{number}: got bytes that are not UTF-8 at byte {error.start} of the text; {_FIX}")
+        got = f"bytes that are not UTF-8 at byte {error.start} of the text"
+        return BadRecordError(f"{path}:{number}: got {got}; {_FIX}", NO_UTF8)
     if text is None:
-        return _error(LookupError(), f"{path}:{number}: got null, wanted a text in column {column!r}; {_FIX}")
+        return BadRecordError(f"{path}:{number}: got null, wanted a text in column {column!r}; {_FIX}", NO_TEXT)
     return Record(f"{path}:{number}", text)
 
 
-def _too_long(path: Path, number: int) -> DataError:
-    return _error(
-        OverflowError(), f"{path}:{number}: got more than {MAX_RECORD_BYTES:,} bytes in one document; split it"
-    )
-
-
-def _error(cause: Exception, message: str) -> DataError:
-    error = DataError(message)
-    error.__cause__ = cause
-    return error
-
-
-def _reason(error: DataError) -> str:
-    """Return the reason as counted in the manifest, the same for all errors of one kind."""
-    cause = error.__cause__
-    if cause is None:
-        return "no text in the column"
-    return next((reason for kind, reason in _REASONS.items() if isinstance(cause, kind)), "no JSON")
-
-
-def _ignore(_: int) -> None:
-    pass
+def _too_long(path: Path, number: int) -> BadRecordError:
+    message = f"{path}:{number}: got more than {MAX_RECORD_BYTES:,} bytes in one document; split it"
+    return BadRecordError(message, "longer than 1 GiB")

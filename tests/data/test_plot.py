@@ -41,23 +41,23 @@ def test_counts_and_quantiles_are_those_of_the_list(pieces: list[list[int]], sha
     assert (lengths.documents, lengths.empty, lengths.longest) == (len(values), values.count(0), max(values, default=0))
     quantile = next((value for number, value in enumerate(filled, 1) if number >= share * len(filled)), None)
     assert lengths.quantile(share) == quantile
-    assert sum(found.documents for found in lengths.bins()) == len(filled)
+    assert sum(lengths.bins()[1]) == len(filled)
 
 
 def test_bins_are_half_octaves_from_the_shortest_to_the_longest_document() -> None:
     # 2^(k/2) rounded: 1 1.4 2 2.8 4 5.7 8 11.3 16 22.6
-    wanted = [(3, 4, 1), (4, 6, 2), (6, 8, 0), (8, 11, 2), (11, 16, 0), (16, 23, 1)]
+    wanted = [3, 4, 6, 8, 11, 16, 23], [1, 2, 0, 2, 0, 1]
     assert lengths_of([0, 3, 4, 5, 8, 10, 22]).bins() == wanted
-    assert lengths_of([0, 0]).bins() == [] and lengths_of().bins() == []
+    assert lengths_of([0, 0]).bins() == ([], []) == lengths_of().bins()
 
 
 def test_what_is_too_long_to_count_is_not_guessed() -> None:
     lengths = lengths_of([5, LIMIT + 7, LIMIT + 7, LIMIT + 9])
     assert (lengths.longest, lengths.quantile(0.25), lengths.quantile(0.5)) == (LIMIT + 9, 5, None)
-    assert lengths.bins()[-1].documents == 3
+    assert lengths.bins()[1][-1] == 3
     assert lengths_of([LIMIT]).quantile(0.5) == LIMIT
     last = plot.draw(summary_of([1000, LIMIT + 5, 4 * LIMIT]), "long").axes[0].patches[-1]
-    assert (last.get_x(), last.get_height()) == (LIMIT, 2) and last.get_width() > 0.4 * last.get_x()
+    assert (last.get_x(), last.get_height()) == (pytest.approx(LIMIT), 2) and last.get_width() > 0.4 * last.get_x()
 
 
 LENGTHS = [0, 3, 5, 5, 40, 41, 1000]

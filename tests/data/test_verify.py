@@ -103,8 +103,7 @@ DAMAGES: dict[str, tuple[Callable[[Path, Path], Any], str | None, str | None]] =
 def test_every_planted_damage_is_exit_1_with_what_it_is_and_what_to_do(
     prefix, commands, accepted, monkeypatch, name
 ) -> None:
-    for place, size in (("checks.CHUNK_TOKENS", 7), ("checks.CHUNK_DOCUMENTS", 2)):
-        monkeypatch.setattr(f"data.checking.{place}", size)
+    monkeypatch.setattr("data.checking.checks.CHUNK_TOKENS", 7)
     monkeypatch.setattr("utils.dataset.indexed._CHUNK_ENTRIES", 2)
     given = ("--tokenizer", prefix.with_name("tokenizer"))
     assert "documents   9 (3 empty)" in accepted(prefix, *given)

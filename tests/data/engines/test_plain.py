@@ -99,11 +99,7 @@ WITHOUT_INFLUENCE: dict[str, Any] = {
     "a list of known tokens": lambda c, t: c.update(extra_special_tokens=[c["eos_token"]]),
     "old settings of SentencePiece": lambda c, t: c.update(sp_model_kwargs={}, use_default_system_prompt=True),
 }  # fmt: skip
-OF_SPACES = [{"legacy": False}, {"legacy": None}, {"add_prefix_space": True}, {"add_prefix_space": False}]
-KEPT = [
-    *((kind, change) for kind in WRITERS for change in WITHOUT_INFLUENCE.values()),
-    *(("mistral", lambda c, t, change=change: c.update(change)) for change in OF_SPACES),
-]
+KEPT = [(kind, change) for kind in WRITERS for change in WITHOUT_INFLUENCE.values()]
 
 
 @pytest.mark.parametrize(("kind", "change"), KEPT)
@@ -149,9 +145,7 @@ def test_a_folder_that_is_not_certain_is_left_to_transformers(tmp_path: Path, so
     assert (plain.read_plain(folder) is not None) == (change == "nothing")
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"), [("qwen2", "<|endoftext|>"), ("gpt2", "<|endoftext|>"), ("mistral", "<unk>")]
-)
+@pytest.mark.parametrize(("kind", "text"), [("qwen2", "<|endoftext|>"), ("gpt2", "<|endoftext|>")])
 def test_a_default_token_of_a_class_that_the_file_lacks_is_added_by_transformers(tmp_path, sources, kind, text) -> None:
     def change(config: dict[str, Any], content: dict[str, Any]) -> None:
         content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] != text]
