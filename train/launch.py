@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from train.common.framework_python import OWN, python_of
-from train.energy import sampling, section
+from train.energy import sampler, section
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, Completion, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
-from train.machine.planned_gpus import capacity_gb, threads_of_a_rank
+from train.machine.gpus import capacity_gb, threads_of_a_rank
 from train.preflight import fit, job_checks, ready
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
@@ -194,7 +194,7 @@ def _run_sampled(
     """Run the ranks of this node with the sampler of energy beside them."""
     log = log_path(job)
     try:
-        with sampling.beside(job, environment, stop):
+        with sampler.beside(job, environment, stop):
             return run(job, command, environment, stop)
     finally:
         of_frameworks = (log.with_name("hf_trainer"), profile_folder(job))

@@ -33,8 +33,8 @@ from train.runner.state import (
     VALIDATION,
     WARNING,
     MatrixState,
+    StatusFile,
 )
-from train.runner.status_file import StatusFile
 from train.runner.view import View, add_to_log
 from utils import redact
 from utils.arguments import Parser, run

@@ -18,11 +18,10 @@ import time
 from collections.abc import Sequence
 
 from train.job import processes
-from train.machine import planned_gpus
+from train.machine import gpus
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
-from train.runner.state import FAILED, INTERRUPTED, MatrixState
-from train.runner.status_file import StatusFile
+from train.runner.state import FAILED, INTERRUPTED, MatrixState, StatusFile
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
 from utils.housekeeping import footprint
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     processes.end_with_parent(signal.SIGTERM)  # a signal that ends the script alone ends the setup too
     try:
         with processes.stop_request() as stop:
-            if options.platform != "cpu" and not planned_gpus.count(options.platform):
+            if options.platform != "cpu" and not gpus.count(options.platform):
                 return _install(None, stop)  # without torch nobody knows the GPUs, so nothing can be planned yet
             methods = plan.by_method(options.platform, options.settings)
             matrix, *_ = [plan.make(options.platform, settings, is_dry_run=True) for settings in methods]

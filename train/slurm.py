@@ -35,8 +35,8 @@ from train.runner.state import (
     WAITING,
     JobState,
     MatrixState,
+    StatusFile,
 )
-from train.runner.status_file import StatusFile
 from train.runner.view import View
 from utils import redact
 from utils.arguments import Parser, run

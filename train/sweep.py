@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from train.job import processes
-from train.machine.planned_gpus import capacity_gb
+from train.machine.gpus import capacity_gb
 from train.preflight import fit
 from train.runner import plan
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS

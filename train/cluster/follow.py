@@ -13,8 +13,7 @@ from train.job import processes
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import RemoteLog, progress
 from train.runner.run_job import conclude, conclude_without_result
-from train.runner.state import RUNNING, JobState
-from train.runner.status_file import StatusFile
+from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
 from utils.results.store import ResultError
 from utils.written import note

@@ -6,11 +6,12 @@ package and the other dies report none, the package has that power, if the job u
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from train.energy import joules
 from train.energy.gpu_reader import FIELDS
@@ -32,10 +33,22 @@ NOT_A_SLOWDOWN = "gpu_idle"
 
 @dataclass(frozen=True)
 class Measured:
-    """Joules of one package by one way; None with the reason."""
+    """Joules of one package by one way, or what follows from them; None with the reason."""
 
     joules: float | None
     why: str = ""
+
+    def per(self, amount: float) -> Measured:
+        """Return the joules for each of an amount: by token, or by second (watts)."""
+        return self if self.joules is None else Measured(self.joules / amount)
+
+
+def total(parts: Sequence[Measured]) -> Measured:
+    """Return the sum; None with the reason of the first part that is None."""
+    if not parts:
+        return Measured(None, "no device was sampled")
+    broken = [one for one in parts if one.joules is None]
+    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in parts))
 
 
 @dataclass(frozen=True)
@@ -46,28 +59,6 @@ class PackageEnergy:
     devices: int
     counter: Measured
     power: Measured
-
-
-@dataclass(frozen=True)
-class Values:
-    """Many values of one kind: their number, sum and maximum."""
-
-    count: int = 0
-    total: float = 0.0
-    largest: float = -math.inf
-
-    def __add__(self, other: Values) -> Values:
-        return Values(self.count + other.count, self.total + other.total, max(self.largest, other.largest))
-
-    @property
-    def mean(self) -> float | None:
-        """The mean; None without a value."""
-        return self.total / self.count if self.count else None
-
-    @property
-    def most(self) -> float | None:
-        """The maximum; None without a value."""
-        return self.largest if self.count else None
 
 
 @dataclass
@@ -81,7 +72,7 @@ class NodeEnergy:
     idle_watts: Measured = field(default_factory=lambda: Measured(None))
     samples: int = 0
     hertz: float = 0.0
-    states: dict[str, Values] = field(default_factory=dict)
+    states: dict[str, Floats] = field(default_factory=dict)
     """STATES and `cpu_use_percent` over the steady steps, of all GPUs."""
     throttled: list[dict[str, float]] = field(default_factory=list)
     """For each GPU that reports it, the percentage of its samples with each reason for reduced clocks."""
@@ -129,18 +120,15 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
     found.cpu_joules = _processors(column, intervals)
     found.idle_watts = _idle_watts(column)
     for name in STATES:
-        found.states[name] = Values()
-        for index in range(len(node.header["gpus"])):
-            values = column.gpu(index, name)
-            found.states[name] += _values([values[place] for place in inside])
-    found.states["cpu_use_percent"] = _values([node.samples[place]["cpu"] for place in inside])
+        columns = [column.gpu(index, name) for index in range(len(node.header["gpus"]))]
+        found.states[name] = _known([values[place] for values in columns for place in inside])
+    found.states["cpu_use_percent"] = _known([node.samples[place]["cpu"] for place in inside])
     found.throttled = list(_throttled(column, inside))
     return found
 
 
-def _values(found: Sequence[float | None]) -> Values:
-    known = [float(value) for value in found if value is not None]
-    return Values(len(known), math.fsum(known), max(known, default=-math.inf))
+def _known(values: Sequence[float | None]) -> Floats:
+    return np.asarray([value for value in values if value is not None], dtype=np.float64)
 
 
 def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:
@@ -150,27 +138,23 @@ def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[Pac
     for members in groups.values():
         gpus = [column.node.header["gpus"][index] for index in members]
         name = f"{gpus[0]['name']} at {' and '.join(gpu['bus_id'] for gpu in gpus)}"
-        if gpus[0]["package_dies"] > 1 and not any(known in gpus[0]["name"].upper() for known in TWO_DIES):
-            unknown = Measured(None, f"{name}: {PARTITIONS}")
-            yield PackageEnergy(name, len(members), unknown, unknown)
-            continue
-        if len(members) < gpus[0]["package_dies"]:
-            why = f"{name}: the power of its package is that of {gpus[0]['package_dies']} dies, and the job uses "
-            unknown = Measured(None, f"{why}{len(members)} of them")
-            yield PackageEnergy(name, len(members), unknown, unknown)
-            continue
-        counter = _sum(_by_counter(column, index, intervals) for index in members)
-        yield PackageEnergy(name, len(members), counter, _sum(_by_power(column, index, intervals) for index in members))
+        dies, why = gpus[0]["package_dies"], ""
+        if dies > 1 and not any(known in gpus[0]["name"].upper() for known in TWO_DIES):
+            why = PARTITIONS
+        elif len(members) < dies:
+            why = f"the power of its package is that of {dies} dies, and the job uses {len(members)} of them"
+        counter = power = Measured(None, f"{name}: {why}")
+        if not why:
+            counter = _sum([_by_counter(column, index, intervals) for index in members])
+            power = _sum([_by_power(column, index, intervals) for index in members])
+        yield PackageEnergy(name, len(members), counter, power)
 
 
-def _sum(dies: Iterator[Measured]) -> Measured:
+def _sum(dies: Sequence[Measured]) -> Measured:
     """Return the sum over the dies of a package; a die without a value counts nothing if another one has a value."""
-    found = list(dies)
-    values = [one.joules for one in found if one.joules]
-    if not values:
-        return found[0]
-    broken = [one for one in found if one.joules is None and not one.why.startswith(SILENT)]
-    return broken[0] if broken else Measured(sum(values))
+    if not any(one.joules for one in dies):
+        return dies[0]
+    return total([one for one in dies if one.joules or (one.joules is None and not one.why.startswith(SILENT))])
 
 
 SILENT = "no values: "
@@ -217,9 +201,7 @@ def _processors(column: Column, intervals: Sequence[Interval]) -> Measured:
     packages = column.node.header["packages"]
     if not packages:
         return Measured(None, column.node.why.get("rapl", "no RAPL"))
-    found = [_processor(column, index, package, intervals) for index, package in enumerate(packages)]
-    broken = [one for one in found if one.joules is None]
-    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in found))
+    return total([_processor(column, index, package, intervals) for index, package in enumerate(packages)])
 
 
 def _processor(column: Column, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
@@ -257,8 +239,7 @@ def _idle_processors(early: Column) -> Measured:
     if use > IDLE_USE_PERCENT:
         return Measured(None, f"the cores were {use:.0f} % used before the job")
     start, end = early.times[0], early.times[-1]
-    spent = _processors(early, [(start, end)])
-    return spent if spent.joules is None else Measured(spent.joules / (end - start))
+    return _processors(early, [(start, end)]).per(end - start)
 
 
 def _throttled(column: Column, inside: Sequence[int]) -> Iterator[dict[str, float]]:

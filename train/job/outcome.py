@@ -14,8 +14,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from train.job import disk
-from train.job.job import Job, log_path, release_reserve, remove_leftovers
+from train.job.job import Job, disk_reason, log_path, release_reserve, remove_leftovers
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
@@ -120,7 +119,7 @@ def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Complet
 
 def why_unwritten(job: Job, error: OSError | store.ResultError) -> str:
     """Return why the result of a job could not be written."""
-    return disk.reason(error, [job.config.results_dir]) or str(error)
+    return disk_reason(error, [job.config.results_dir]) or str(error)
 
 
 def exit_code(ending: Ending, status: str) -> int:

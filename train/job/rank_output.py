@@ -12,7 +12,7 @@ from pathlib import Path
 from signal import Signals
 from typing import TextIO
 
-from train.job import disk
+from train.job.job import disk_reason
 from utils.results.raw_samples import is_raw
 from utils.results.step_line import Step, parse_step
 from utils.written import note
@@ -126,7 +126,7 @@ class RankOutput(RankReader):
                 self._log.write(line)
                 self._log.flush()
             except OSError as error:
-                self.log_error, self._log = disk.reason(error, [self._path.parent]) or str(error), None
+                self.log_error, self._log = disk_reason(error, [self._path.parent]) or str(error), None
 
     def show(self, line: str) -> None:
         """Print a line."""

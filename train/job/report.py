@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from train.job import disk, step_clock
-from train.job.job import Job, utc_now
+from train.job.job import Job, disk_reason, utc_now
 from train.job.outcome import Attempt, advice_of, finalize_result
-from train.job.recorder import Device, NonFiniteError, Samples, StepRecorder
+from train.job.recorder import CLOCK_KEY, Device, NonFiniteError, Samples, StepRecorder, clock_of_steps
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
 from utils.settings.config import RunConfig
@@ -129,7 +128,7 @@ class JobReport:
         is_ok = result["status"] == "ok"
         result["steps"] = samples.steps
         result["step_times"] = samples.step_times
-        result["energy_metrics"][step_clock.KEY] = step_clock.of_steps(samples.step_ends)
+        result["energy_metrics"][CLOCK_KEY] = clock_of_steps(samples.step_ends)
         result["data_wait_seconds"] = samples.data_wait_seconds
         result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
         result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
@@ -179,8 +178,53 @@ def classify(error: BaseException, folders: Sequence[Path]) -> tuple[str, str]:
     out_of_memory = "out of memory" in text or "can't allocate memory" in text
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
         return "oom", reason
-    return "failed", disk.reason(error, folders) or reason
+    return "failed", disk_reason(error, folders) or reason
 
 
 def _finite(value: float) -> float | None:
     return value if value - value == 0 else None
+
+
+StepReader = Callable[[], tuple[Any, Any, float]]
+"""Function that returns (loss, gradient norm, learning rate) of the step that has just ended."""
+
+
+def hf_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
+    """Return a `BenchmarkCallback` for the Hugging Face Trainer that feeds the recorder."""
+    from transformers import TrainerCallback
+
+    class BenchmarkCallback(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            recorder.start()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            loss, grad_norm, learning_rate = read_step()
+            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+
+    return BenchmarkCallback()
+
+
+def lightning_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
+    """Return a `BenchmarkCallback` for Lightning (and so NeMo) that feeds the recorder.
+
+    Lightning's batch is one optimizer step when NeMo's data step holds all its micro batches; with Lightning's own
+    accumulation, `global_step` shows which batches end an optimizer step, and the others are skipped.
+    """
+    from lightning.pytorch import Callback
+
+    class BenchmarkCallback(Callback):
+        def __init__(self) -> None:
+            self._steps_done = 0
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            self._steps_done = trainer.global_step
+            recorder.start()
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.global_step == self._steps_done:
+                return
+            self._steps_done = trainer.global_step
+            loss, grad_norm, learning_rate = read_step()
+            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+
+    return BenchmarkCallback()

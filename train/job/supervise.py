@@ -18,8 +18,8 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING
 
-from train.job import disk, processes
-from train.job.job import Job, log_path
+from train.job import processes
+from train.job.job import Job, job_folder, log_path
 from train.job.rank_output import OutputReader, RankOutput, RemoteLog
 from utils.results.step_line import Step
 from utils.settings.config import RunConfig
@@ -71,7 +71,7 @@ def run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: 
     temporary folder cannot be made.
     """
     processes.adopt_orphans()
-    with disk.job_folder() as folder:
+    with job_folder() as folder:
         return _run(job, command, {**environment, "TMPDIR": str(folder)}, stop)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from train.machine.gpu_state import (
     MIB,
     GpuProcess,
-    GpuReading,
     GpuState,
     GpuToolError,
     gigabytes,
@@ -78,16 +77,12 @@ THROTTLE_BITS = {
 _INVALID_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 
 
-def read() -> GpuReading:
+def states() -> tuple[GpuState, ...]:
     """Return all NVIDIA GPUs that the driver shows here; raise GpuToolError if nvidia-smi does not answer."""
     wanted = ["index", *TEXTS, *MEMORY, *NUMBERS, ACTIVE, *COUNTERS]
     lines, unknown = _query(wanted)
     asked = [field for field in wanted if field not in unknown]
-    gpus = tuple(_state(asked, line, unknown) for line in lines)
-    try:
-        return GpuReading(TOOL, gpus, tuple(_processes(gpus)))
-    except GpuToolError as error:
-        return GpuReading(TOOL, gpus, None, str(error))
+    return tuple(_state(asked, line, unknown) for line in lines)
 
 
 def throttle_names(mask: str) -> tuple[str, ...] | None:
@@ -156,9 +151,12 @@ def _state(asked: Sequence[str], line: str, unknown: set[str]) -> GpuState:
     )
 
 
-def _processes(gpus: Sequence[GpuState]) -> list[GpuProcess]:
-    """Return the processes with a compute context. Only the last column, the name, may contain commas."""
-    by_uuid = {gpu.identifier: gpu.index for gpu in gpus}
+def processes(states: Sequence[GpuState]) -> list[GpuProcess]:
+    """Return the processes with a compute context; raise GpuToolError if nvidia-smi does not answer.
+
+    Only the last column, the name, may contain commas.
+    """
+    by_uuid = {gpu.identifier: gpu.index for gpu in states}
     lines = output_of(TOOL, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT).splitlines()
     found = []
     for line in lines:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from train.job.job import Job
-from train.machine.planned_gpus import threads_of_a_rank
+from train.machine.gpus import threads_of_a_rank
 from utils.hardware.devices import DEVICES, Device
 from utils.memory.estimate import BYTES_PER_GB, FRAMEWORKS, PROCESS_GB, cpu_capacity_gb, estimate
 from utils.memory.fit import change_text, changes_that_fit, lower_bound_gb, terms_text, usable_gb

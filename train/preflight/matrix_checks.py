@@ -17,12 +17,12 @@ from typing import Any
 
 from train.job.job import RESERVE_BYTES, Job
 from train.job.outcome import advice
-from train.machine import planned_gpus
-from train.machine.planned_gpus import capacity_gb
+from train.machine import gpus
+from train.machine.gpus import capacity_gb
 from train.preflight import job_checks, ready
 from train.preflight.fit import LAYERS, host_memory_lines, refusal
 from train.runner.plan import Matrix, notes, outlook, wrapper
-from train.runner.status_file import NAME, is_status
+from train.runner.state import NAME, is_status
 from train.runner.view import duration, is_matrix_log
 from utils.dataset.paths import bin_path
 from utils.dataset.place import bytes_needed, data_prefix
@@ -134,9 +134,9 @@ def _print_forecast(matrix: Matrix) -> None:
 def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
     """Return lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
     platform = matrix.config.platform
-    is_here = matrix.config.launcher != "slurm" and bool(planned_gpus.count(platform))
+    is_here = matrix.config.launcher != "slurm" and bool(gpus.count(platform))
     lines = host_memory_lines(jobs, is_here=is_here)
-    if not is_here or not planned_gpus.has_torch():
+    if not is_here or not gpus.has_torch():
         return lines
     refused = {line: None for job in jobs for line in ready.without_engine(job.config, job.framework)}
     of_driver = ready.driver_line(platform)
@@ -180,7 +180,7 @@ def _by_peak(jobs: Sequence[Job], possible: Sequence[Job]) -> tuple[tuple[float,
     if config.platform == "cpu" or config.launcher == "slurm":
         why = "a CPU has no peak here" if config.platform == "cpu" else "Slurm selects the nodes"
         return None, f"{no_result}, and {why}"
-    short = planned_gpus.device(config.platform)
+    short = gpus.device(config.platform)
     device = named(short) if short else None
     if device is None:
         return None, f"{no_result}, and its GPUs are missing, different or not in utils/hardware/devices.py"

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from train.machine import gpus, planned_gpus
+from train.machine import gpus
 from train.machine.gpu_state import GpuToolError
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig
@@ -131,7 +131,7 @@ def _unwritable(folder: Path) -> str | None:
 
 def driver_line(platform: str) -> str | None:
     """Return one line on a driver that is too old or cannot be judged; None if it is new enough, and without torch."""
-    if platform == "cpu" or not planned_gpus.has_torch():
+    if platform == "cpu" or not gpus.has_torch():
         return None
     driver_name, stack, attribute = STACKS[platform]
     built_for = getattr(importlib.import_module("torch").version, attribute)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from train.probing.timing import short, spread_percent
+from train.probing.rates import short, spread_percent
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter")
 SIZES = {"cpu": tuple(2**power for power in (20, 22, 24, 26)), "cuda": tuple(2**power for power in range(20, 31, 2))}

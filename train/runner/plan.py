@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from train.job.job import Job
-from train.machine import planned_gpus
-from train.machine.planned_gpus import capacity_gb
+from train.machine import gpus
+from train.machine.gpus import capacity_gb
 from utils.dataset.manifest import read as read_manifest
 from utils.dataset.paths import idx_path, manifest_path
 from utils.dataset.place import data_prefix
@@ -88,9 +88,9 @@ def resolve(
     """
     values = values_of(platform, arguments)
     if values["METHOD"].text == "best":
-        device = planned_gpus.device(platform) if may_lack_gpus else visible_device(platform)
+        device = gpus.device(platform) if may_lack_gpus else visible_device(platform)
         values = values_of(platform, arguments, device=device)
-    visible = planned_gpus.count(platform) if may_lack_gpus else visible_gpus(platform)
+    visible = gpus.count(platform) if may_lack_gpus else visible_gpus(platform)
     if visible == 0 and may_lack_gpus:
         visible = None
     return load(platform, visible, environ=layers.variable(values)), values

@@ -20,14 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from train.job import disk, nodes, processes
-from train.job.job import Job, log_path, remove_leftovers, utc_now
+from train.job import nodes, processes
+from train.job.job import Job, log_path, remove_left_behind, remove_leftovers, utc_now
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
-from train.runner.state import RUNNING, SKIPPED, WAITING, WARNING, JobState, MatrixState
-from train.runner.status_file import StatusFile
+from train.runner.state import RUNNING, SKIPPED, WAITING, WARNING, JobState, MatrixState, StatusFile
 from train.runner.view import View
 from utils.errors import DataError
 from utils.results import store
@@ -63,7 +62,7 @@ def run_job(
         before, output = stamp(job.result_path), LauncherOutput(state)
         exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status, state))
         after = stamp(job.result_path)
-        disk.remove_left_behind()  # of a launcher that was killed
+        remove_left_behind()  # of a launcher that was killed
         _take_warnings(output, view, state)
         try:
             if exit_code != 0:
