@@ -80,7 +80,6 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("new.json", "new.png"),
     ),
-    "train.set_up": (MATRIX, ("status.json",)),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
     "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),
     "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),

@@ -43,7 +43,7 @@ from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
-from utils.settings.config import PLATFORMS, require_writable
+from utils.settings.config import PLATFORMS
 
 NOT_FOLLOWED = "submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one"
 SUBMITS_MORE = "when they have ended, it submits the further runs that RUNS=auto decides"
@@ -53,8 +53,8 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
-        methods = plan.by_method(options.platform, [*options.settings, "LAUNCHER=slurm"])
-        matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
+        settings = [*options.settings, "LAUNCHER=slurm"]
+        matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
         for matrix in matrices:
             os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
             preflight.check(matrix)
@@ -65,10 +65,7 @@ def main() -> int:
             print(f"warning: {line}", file=sys.stderr)
         if options.dry_run:
             return 0
-        output = matrices[0].config.output_dir
-        for folder in (*(matrix.config.results_dir for matrix in matrices), output / "logs"):
-            require_writable(folder, "OUTPUT_DIR")
-        with footprint.lock(output), processes.stop_request() as stop:
+        with footprint.lock(plan.require_folders(matrices)), processes.stop_request() as stop:
             codes = _run_all(matrices, options, stop)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)

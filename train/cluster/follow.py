@@ -50,11 +50,6 @@ class QueueEntry:
     reason: str = ""
     nodes: str = ""
 
-    @property
-    def is_ended(self) -> bool:
-        """True if no process of the job runs any more."""
-        return self.state in (*ENDED, GONE)
-
 
 @dataclass
 class SlurmJob:
@@ -112,7 +107,7 @@ def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, l
             job.state.state, job.state.started = RUNNING, time.monotonic()
             job.log = RemoteLog(job.log_path, job.state.take_step)
             view.job_started(job.state)
-        if entry.is_ended:
+        if entry.state in (*ENDED, GONE):
             _end(job, stop)
             view.job_ended(job.state)
     return ""

@@ -73,7 +73,7 @@ class Data:
 
 
 class Framework(ABC):
-    """What differs between the frameworks that torchrun starts; `main` owns everything else of a training."""
+    """The differences between the frameworks that torchrun starts; `main` owns everything else of a training."""
 
     name: str
     """As in FRAMEWORK."""

@@ -32,9 +32,9 @@ THROTTLE = {
 }
 """Counters that grow while clocks are reduced, and the names that amd-smi prints for them."""
 UNUSABLE = (KeyError, TypeError, ValueError)
-"""What zeus raises where amdsmi returns "N/A" in place of a number, or another version's keys."""
+"""Exceptions of zeus where amdsmi returns "N/A" in place of a number, or another version's keys."""
 NO_LIBRARY = (ImportError, OSError, AttributeError, KeyError)
-"""What `import amdsmi` raises without libamd_smi.so, or with one of another version."""
+"""Exceptions of `import amdsmi` without libamd_smi.so, or with one of another version."""
 
 
 class AmdGpu(Gpu):

@@ -62,8 +62,10 @@ class JobReport:
 
     def _report_success(self) -> None:
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
+        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
         try:
-            self._check_complete()
+            if done != wanted:
+                raise IncompleteError(f"the training ended after {done} of {wanted} steps")
             if not finalize_result(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:
@@ -81,11 +83,6 @@ class JobReport:
         """Return status and reason of the error that ended the training."""
         config = self.job.config
         return classify(error, [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))])
-
-    def _check_complete(self) -> None:
-        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
-        if done != wanted:
-            raise IncompleteError(f"the training ended after {done} of {wanted} steps")
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework has another value than was asked."""
@@ -126,13 +123,15 @@ class JobReport:
         if recorder.peak_allocated_gb is None:
             recorder.note_memory()
         is_ok = result["status"] == "ok"
-        result["steps"] = samples.steps
-        result["step_times"] = samples.step_times
+        result |= {
+            "steps": samples.steps,
+            "step_times": samples.step_times,
+            "data_wait_seconds": samples.data_wait_seconds,
+            "loss_values": [x if is_ok else _finite(x) for x in samples.loss_values],
+            "grad_norms": [x if is_ok else _finite(x) for x in samples.grad_norms],
+            "learning_rates": samples.learning_rates,
+        }
         result["energy_metrics"][CLOCK_KEY] = clock_of_steps(samples.step_ends)
-        result["data_wait_seconds"] = samples.data_wait_seconds
-        result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
-        result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
-        result["learning_rates"] = samples.learning_rates
         if excluded := recorder.excluded_steps:
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
         result["performance_metrics"] = _performance(samples, config) | {"loop_seconds": recorder.loop_seconds}

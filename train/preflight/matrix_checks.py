@@ -31,7 +31,7 @@ from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
 from utils.results import store
-from utils.settings.config import ROOT
+from utils.settings.config import ROOT, RunConfig
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
 """A result and a log; 500 steps leave about 150 KB."""
@@ -158,24 +158,29 @@ def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[t
     """
     if not jobs:
         return None, "nothing to do"
-    earlier = list(_earlier(jobs[0].config.output_dir))
+    config = jobs[0].config
+    earlier = list(_earlier(config.output_dir))
     seconds_of = {job.kind: _seconds_of(job, earlier) for job in jobs}
     measured = [seconds for job in jobs if (seconds := seconds_of[job.kind]) is not None]
-    if not measured:
-        return _by_peak(jobs, possible)
-    average = sum(measured) / len(measured)
-    cooldown = jobs[0].config.cooldown_seconds
-    least, more = (sum((seconds_of.get(job.kind) or average) + cooldown for job in some) for some in (jobs, possible))
-    least -= cooldown
-    return (least, least + more), f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
+    if measured:
+        average = sum(measured) / len(measured)
+        how = f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
+        expected = {job.kind: seconds_of.get(job.kind) or average for job in (*jobs, *possible)}
+    else:
+        tflops, how = _share_of_peak(config)
+        if tflops is None:
+            return None, how
+        expected = {job.kind: _seconds_at(job, tflops) for job in (*jobs, *possible)}
+    least, more = (sum(expected[job.kind] + config.cooldown_seconds for job in some) for some in (jobs, possible))
+    least -= config.cooldown_seconds
+    return (least, least + more), how
 
 
-def _by_peak(jobs: Sequence[Job], possible: Sequence[Job]) -> tuple[tuple[float, float] | None, str]:
-    """Return the seconds of the steps of all jobs at SHARE_OF_PEAK of the device's dense peak, or why they are unknown.
+def _share_of_peak(config: RunConfig) -> tuple[float | None, str]:
+    """Return SHARE_OF_PEAK of the device's dense peak, TFLOP/s, in words; None with the reason where it is unknown.
 
     The formula counts every framework's work alike; start and compilation are not in it.
     """
-    config = jobs[0].config
     no_result = "no earlier result of these jobs on this machine"
     if config.platform == "cpu" or config.launcher == "slurm":
         why = "a CPU has no peak here" if config.platform == "cpu" else "Slurm selects the nodes"
@@ -188,11 +193,8 @@ def _by_peak(jobs: Sequence[Job], possible: Sequence[Job]) -> tuple[tuple[float,
     peak: float | None = getattr(device, f"dense_{precision}_tflops", None)
     if peak is None:
         return None, f"{no_result}, and no dense {precision} peak of {device.name} is kept"
-    least, more = (sum(_seconds_at(job, SHARE_OF_PEAK * peak) for job in some) for some in (jobs, possible))
-    pauses = (len(jobs) - 1) * config.cooldown_seconds, len(possible) * config.cooldown_seconds
-    spans = least + pauses[0], least + more + sum(pauses)
     share = f"{100 * SHARE_OF_PEAK:.0f} % of the {peak:g} TFLOP/s of {device.name} ({precision}, dense)"
-    return spans, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
+    return SHARE_OF_PEAK * peak, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
 
 
 def _seconds_at(job: Job, tflops: float) -> float:
@@ -202,8 +204,6 @@ def _seconds_at(job: Job, tflops: float) -> float:
 
 def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:
     """Yield the readable ok results of this machine, including superseded ones."""
-    if not output_dir.is_dir():
-        return
     for path in sorted(output_dir.rglob("train_*.json")):
         try:
             result = store.read(path)

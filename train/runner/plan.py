@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from train.job.job import Job
@@ -23,7 +24,7 @@ from utils.results import store
 from utils.results.precision import RunsRule, rates
 from utils.settings import best, layers
 from utils.settings.combinations import counterparts
-from utils.settings.config import ROOT, RunConfig, load, values_of
+from utils.settings.config import ROOT, RunConfig, load, require_writable, values_of
 from utils.settings.layers import Value
 
 
@@ -94,6 +95,19 @@ def resolve(
     if visible == 0 and may_lack_gpus:
         visible = None
     return load(platform, visible, environ=layers.variable(values)), values
+
+
+def matrices(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> list[Matrix]:
+    """Return the matrices to run, one for each method; raise ConfigError or HardwareError."""
+    return [make(platform, settings, is_dry_run=is_dry_run) for settings in by_method(platform, arguments)]
+
+
+def require_folders(found: Sequence[Matrix]) -> Path:
+    """Make the folders of results and logs and return OUTPUT_DIR; raise ConfigError if one cannot be written."""
+    output = found[0].config.output_dir
+    for folder in (*(matrix.config.results_dir for matrix in found), output / "logs"):
+        require_writable(folder, "OUTPUT_DIR")
+    return output
 
 
 def make(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> Matrix:

@@ -34,8 +34,6 @@ from utils.results.precision import rates
 from utils.settings.config import RunConfig
 
 POLL_SECONDS = 0.2
-LAUNCHER_GRACE_SECONDS = 45.0
-"""Time for a launcher that was asked to stop to end its ranks, by force if needed, and to write a result."""
 LAST_LINES = 6
 DATA_POLL_SECONDS = 5.0
 RESULT_SECONDS = 60.0
@@ -84,8 +82,8 @@ class LauncherOutput(OutputReader):
         """Warnings that are not shown yet."""
 
     def _take_text(self, text: str) -> None:
-        """Keep a line; before the first step also as a warning, if it is one."""
-        super()._take_text(text)
+        """Keep a line, also of torchrun's report; before the first step also as a warning, if it is one."""
+        self.last_lines.append(text)
         if text.startswith(WARNING) and self.last_step is None:
             self.warnings.append(text)
 
@@ -107,7 +105,7 @@ def run_launcher(
         if stop.signal is not None and asked_at is None:
             child.process.send_signal(stop.signal)
             asked_at = time.monotonic()
-        if asked_at is not None and time.monotonic() - asked_at > LAUNCHER_GRACE_SECONDS:
+        if asked_at is not None and time.monotonic() - asked_at > processes.LAUNCHER_GRACE_SECONDS:
             break
         if refresh is not None:
             refresh()
@@ -165,12 +163,12 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
         while (one := state.next_job) is not None and not stop:
             print(f"--- node {matrix.config.node_rank}, job {one.number} of {state.total}: {one.job.name}", flush=True)
             before, one.state = _earlier_stamp(matrix, one.job, digests), RUNNING
-            has_failed |= run_launcher(matrix, one.job, _print, stop) != 0
+            has_failed |= run_launcher(matrix, one.job, partial(print, end="", file=sys.stderr, flush=True), stop) != 0
             if matrix.rule.is_fixed:
                 one.state = SKIPPED  # its result decides nothing
             elif not stop:
                 _take_result(one, before, stop)
-                follow_up(state, one, _print_line)
+                follow_up(state, one, partial(print, flush=True))
     return stop.exit_code(otherwise=int(has_failed))
 
 
@@ -210,14 +208,6 @@ def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> dict[str, 
                 raise
         time.sleep(DATA_POLL_SECONDS)
     return {}
-
-
-def _print_line(text: str) -> None:
-    print(text, flush=True)
-
-
-def _print(line: str) -> None:
-    print(line, end="", file=sys.stderr, flush=True)
 
 
 def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -> None:

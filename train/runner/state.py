@@ -124,7 +124,7 @@ class MatrixState:
     state: str = RUNNING
     phase: str = SETUP
     pause: str | None = None
-    """What the matrix waits for between two jobs."""
+    """Reason for a pause between two jobs."""
     report: Path | None = None
     """The compare.html of the matrix, once it is written."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
