@@ -28,7 +28,7 @@ from train.preflight import fit, job_checks, ready
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
-from train.runner.plan import has_result, resolve, with_micro_batch
+from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from train.settings_map.environment_rows import decided
 from utils import arguments
@@ -70,7 +70,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     identity = job.identity(manifest["bin_sha256"])
-    if not job.config.force and has_result(job, identity):  # every node sees the same
+    if is_done(job, identity):  # every node sees the same
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:

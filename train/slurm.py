@@ -137,7 +137,7 @@ def _submit(
     for one in waiting:
         job = one.job
         identity = job.identity(digests[job.model])
-        if not matrix.config.force and plan.has_result(job, identity):
+        if plan.is_done(job, identity):
             one.started = time.monotonic()
             conclude(one, SKIPPED)
             view.print(f"{one.title}: has an ok result already; FORCE=1 runs it again")

@@ -77,7 +77,7 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
     asked_at, is_cancelled, error = 0.0, False, ""
     while left := [job for job in jobs if not job.state.is_done]:
         if stop and not is_cancelled:
-            cancel([job.number for job in left])
+            _ask(["scancel", *(job.number for job in left)])
             is_cancelled, asked_at = True, 0.0
         if time.monotonic() - asked_at >= POLL_SECONDS:
             asked_at = time.monotonic()
@@ -205,11 +205,6 @@ def troubled_nodes(nodes: str) -> list[str]:
     found = [line.split("|", 2) for line in dict.fromkeys(lines)]
     sick = ("down", "drain", "fail", "unk", "err")
     return [f"node {name} is {state} ({reason})" for name, state, reason in found if state.lower().startswith(sick)]
-
-
-def cancel(numbers: Sequence[str]) -> None:
-    """Cancel waiting and running jobs; raise SlurmError."""
-    _ask(["scancel", *numbers])
 
 
 def _ask(command: Sequence[str], given: str = "", environment: Mapping[str, str] | None = None) -> str:

@@ -44,8 +44,7 @@ def job_name(job: Job) -> str:
 
 def log_pattern(job: Job) -> Path:
     """Return the path of a job's output; Slurm replaces `%j` by the number of the job."""
-    label = f"{job.config.label}_" if job.config.label else ""
-    return job.config.output_dir / "logs" / f"{label}{job.name}_slurm%j.log"
+    return job.config.output_dir / "logs" / f"{job.labelled}_slurm%j.log"
 
 
 def runtime(config: RunConfig) -> str:

@@ -82,6 +82,11 @@ class Job:
         return f"train_{self.config.platform}_{self.framework}_{self.model}_run{self.run}"
 
     @property
+    def labelled(self) -> str:
+        """Name of the job with its label, in the names of other files than its result."""
+        return f"{self.config.label}_{self.name}" if self.config.label else self.name
+
+    @property
     def result_path(self) -> Path:
         """Path of the job's result."""
         name = store.result_name(self.config.platform, self.framework, self.model, self.run)
@@ -151,10 +156,9 @@ def utc_now() -> str:
 
 def log_path(job: Job, node: int | None = None) -> Path:
     """Return the path of the log of an attempt on this node, or on the node of the given number."""
-    label = f"{job.config.label}_" if job.config.label else ""
     node = job.config.node_rank if node is None else node
     of_node = f"_node{node}" if node > 0 else ""
-    return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}{of_node}.log"
+    return job.config.output_dir / "logs" / f"{job.labelled}_attempt{job.attempt}{of_node}.log"
 
 
 def profile_folder(job: Job) -> Path:

@@ -76,6 +76,7 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
     """Return the `conditions` section; `after` is None if there is no snapshot after the job."""
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
+    after = after or Snapshot(before.seconds, {}, why_no_gpus="nobody looked after the job")
 
     def note(name: str, value: Any, reason: str) -> None:
         values[name] = round(value, DECIMALS) if isinstance(value, float) else value
@@ -94,23 +95,16 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
     note("gpu_memory_used_gb", _most(before.gpus, "memory_used_gb"), _why(before, "memory_used_gb"))
     note("other_processes", None if before.processes is None else len(before.processes), before.why_no_processes)
     for when, seen in (("before", before), ("after", after)):
-        note(
-            f"temperature_{when}_celsius", _most(_gpus(seen), "temperature_celsius"), _why(seen, "temperature_celsius")
-        )
-        note(f"throttle_{when}", _throttling(_gpus(seen)), _why(seen, "throttle_reasons"))
+        heat = _most(seen.gpus, "temperature_celsius")
+        note(f"temperature_{when}_celsius", heat, _why(seen, "temperature_celsius"))
+        note(f"throttle_{when}", _throttling(seen.gpus), _why(seen, "throttle_reasons"))
     note("throttled_percent", _throttled(before, after), _why(after, "throttle_counters"))
     for name, (_, why_unknown) in MACHINE.items():
         note(name, before.machine[name], why_unknown)
     return values | {"reasons": reasons}
 
 
-def _gpus(seen: Snapshot | None) -> Sequence[GpuState]:
-    return seen.gpus if seen else ()
-
-
-def _why(seen: Snapshot | None, name: str) -> str:
-    if seen is None:
-        return "nobody looked after the job"
+def _why(seen: Snapshot, name: str) -> str:
     if not seen.gpus:
         return seen.why_no_gpus
     return next((gpu.why(name) for gpu in seen.gpus if getattr(gpu, name) is None), "not to be compared")
@@ -134,9 +128,9 @@ def _throttling(states: Sequence[GpuState]) -> list[str] | None:
     return sorted({reason for gpu in states for reason in gpu.throttle_reasons or ()})
 
 
-def _throttled(before: Snapshot, after: Snapshot | None) -> dict[str, float] | None:
+def _throttled(before: Snapshot, after: Snapshot) -> dict[str, float] | None:
     """Return for each reason its share of the time between the snapshots, on the GPU with the highest share."""
-    if after is None or not before.gpus or [gpu.index for gpu in before.gpus] != [gpu.index for gpu in after.gpus]:
+    if not before.gpus or [gpu.index for gpu in before.gpus] != [gpu.index for gpu in after.gpus]:
         return None
     seconds = after.seconds - before.seconds
     shares = [throttled_percent(one, two, seconds) for one, two in zip(before.gpus, after.gpus, strict=True)]

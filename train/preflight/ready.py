@@ -141,8 +141,9 @@ def driver_line(platform: str) -> str | None:
         found = {gpu.driver_version for gpu in gpus.read(platform).gpus} - {None}
     except GpuToolError as error:
         return f"note: driver: version unknown ({error}); {stack} {built_for} is not held against it"
+    version = _numbers(built_for)
+    least = next((least for start, least in LEAST[platform].items() if version[: len(start)] == start), None)
     for driver in sorted(filter(None, found)):
-        least = _least(platform, built_for)
         if least is None:
             return f"note: driver: {driver_name} {driver} with {stack} {built_for}: no row in train/preflight/ready.py"
         if driver == python_platform.release():  # amd-smi's answer for the amdgpu of the kernel itself
@@ -152,11 +153,6 @@ def driver_line(platform: str) -> str | None:
             why = f"older than {wanted}, which {stack} {built_for} of this torch needs"
             return f"warning: driver: {driver_name} {driver} is {why}; {REMEDY[platform]}"
     return None
-
-
-def _least(platform: str, built_for: str) -> tuple[int, ...] | None:
-    version = _numbers(built_for)
-    return next((least for start, least in LEAST[platform].items() if version[: len(start)] == start), None)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

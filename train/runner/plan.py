@@ -174,9 +174,9 @@ def ok_result(job: Job, identity: str) -> dict[str, Any] | None:
     return result if result["status"] == "ok" and result["identity_sha256"] == identity else None
 
 
-def has_result(job: Job, identity: str) -> bool:
-    """Return True if the job has a valid ok result of the same settings, data, code and machine."""
-    return ok_result(job, identity) is not None
+def is_done(job: Job, identity: str) -> bool:
+    """Return True if the job need not run: it has an ok result of the same work, and FORCE is not set."""
+    return not job.config.force and ok_result(job, identity) is not None
 
 
 def outlook(matrix: Matrix) -> Outlook:

@@ -16,7 +16,7 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -51,7 +51,7 @@ def run_job(
     job = state.job
     attempt = Attempt(job, job.identity(digest), shlex.join(plan.command(matrix, job)), utc_now())
     state.started = time.monotonic()
-    if not matrix.config.force and plan.has_result(job, attempt.identity):
+    if plan.is_done(job, attempt.identity):
         remove_leftovers(job.result_path)  # of a launcher that was killed when its trainer had just written the result
         conclude(state, SKIPPED)
     else:
@@ -162,7 +162,8 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
         state = MatrixState.of(matrix.jobs)
         while (one := state.next_job) is not None and not stop:
             print(f"--- node {matrix.config.node_rank}, job {one.number} of {state.total}: {one.job.name}", flush=True)
-            before, one.state = _earlier_stamp(matrix, one.job, digests), RUNNING
+            is_skipped = plan.is_done(one.job, one.job.identity(digests[one.job.model]))
+            before, one.state = None if is_skipped else stamp(one.job.result_path), RUNNING
             has_failed |= run_launcher(matrix, one.job, partial(print, end="", file=sys.stderr, flush=True), stop) != 0
             if matrix.rule.is_fixed:
                 one.state = SKIPPED  # its result decides nothing
@@ -170,13 +171,6 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
                 _take_result(one, before, stop)
                 follow_up(state, one, partial(print, flush=True))
     return stop.exit_code(otherwise=int(has_failed))
-
-
-def _earlier_stamp(matrix: plan.Matrix, job: Job, digests: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return the `stamp` of a result that the job will replace; None if there is none or the job will be skipped."""
-    if not matrix.config.force and plan.has_result(job, job.identity(digests[job.model])):
-        return None
-    return stamp(job.result_path)
 
 
 def _take_result(state: JobState, before: tuple[int, int] | None, stop: processes.StopRequest) -> None:
