@@ -66,17 +66,13 @@ def main() -> int:
     options = _arguments()
     try:
         job, manifest, values = _plan(options)
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    identity = job.identity(manifest["bin_sha256"])
-    if is_done(job, identity):  # every node sees the same
-        print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
-        return 0
-    try:
+        identity = job.identity(manifest["bin_sha256"])
+        if is_done(job, identity):  # every node sees the same
+            print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
+            return 0
         chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
         before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
-    except ConfigError as error:
+    except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     removed = {name: value for name, value in chosen.variables.items() if name in decided(job.framework)}

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -170,18 +169,6 @@ def test_what_is_multiplied_has_the_shape_and_the_type_that_is_said() -> None:
     for precision, kind in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         product = rates.multiplication((3, 5, 7), CPU, precision)()
         assert (tuple(product.shape), product.dtype) == ((3, 5), kind)
-
-
-def test_a_call_is_timed_in_blocks_with_the_threads_of_torch() -> None:
-    threads: set[int] = set()
-
-    def call() -> None:
-        threads.add(torch.get_num_threads())
-        time.sleep(0.01)
-
-    found = rates.measured(call, 0.0)
-    assert min(found) >= 0.01 and len(found) >= rates.LEAST_BLOCKS
-    assert threads == {torch.get_num_threads()}
 
 
 def test_a_copy_counts_two_arrays_and_a_triad_three(monkeypatch: pytest.MonkeyPatch) -> None:

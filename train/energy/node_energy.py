@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,20 +61,20 @@ class PackageEnergy:
     power: Measured
 
 
-@dataclass
+@dataclass(frozen=True)
 class NodeEnergy:
     """Energy and state of one node; the samples themselves are not kept."""
 
     header: Mapping[str, Any]
     why: Mapping[str, str]
-    packages: list[PackageEnergy] = field(default_factory=list)
-    cpu_joules: Measured = field(default_factory=lambda: Measured(None))
-    idle_watts: Measured = field(default_factory=lambda: Measured(None))
-    samples: int = 0
-    hertz: float = 0.0
-    states: dict[str, Floats] = field(default_factory=dict)
+    packages: list[PackageEnergy]
+    cpu_joules: Measured
+    idle_watts: Measured
+    samples: int
+    hertz: float
+    states: dict[str, Floats]
     """STATES and `cpu_use_percent` over the steady steps, of all GPUs."""
-    throttled: list[dict[str, float]] = field(default_factory=list)
+    throttled: list[dict[str, float]]
     """For each GPU that reports it, the percentage of its samples with each reason for reduced clocks."""
 
 
@@ -115,16 +115,21 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
     joules.require_rising(column.times)
     first, last = intervals[0][0], intervals[-1][1]
     inside = [place for place, time in enumerate(column.times) if first <= time <= last]
-    found = NodeEnergy(node.header, node.why, samples=len(inside), hertz=len(inside) / (last - first))
-    found.packages = list(_gpu_packages(column, intervals))
-    found.cpu_joules = _processors(column, intervals)
-    found.idle_watts = _idle_watts(column)
+    states = {}
     for name in STATES:
         columns = [column.gpu(index, name) for index in range(len(node.header["gpus"]))]
-        found.states[name] = _known([values[place] for values in columns for place in inside])
-    found.states["cpu_use_percent"] = _known([node.samples[place]["cpu"] for place in inside])
-    found.throttled = list(_throttled(column, inside))
-    return found
+        states[name] = _known([values[place] for values in columns for place in inside])
+    return NodeEnergy(
+        node.header,
+        node.why,
+        packages=list(_gpu_packages(column, intervals)),
+        cpu_joules=_processors(column, intervals),
+        idle_watts=_idle_watts(column),
+        samples=len(inside),
+        hertz=len(inside) / (last - first),
+        states=states | {"cpu_use_percent": _known([node.samples[place]["cpu"] for place in inside])},
+        throttled=list(_throttled(column, inside)),
+    )
 
 
 def _known(values: Sequence[float | None]) -> Floats:

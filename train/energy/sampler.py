@@ -4,9 +4,9 @@
 ready or dies changes nothing but the energy of the result. It is left out of `processes.descendants`, so that a driver
 that holds it in the kernel does not hold up the end of the job.
 
-The process prints `ready` when the ranks may start, after an idle period if there
-is a counter whose idle power can be measured. It ends on SIGTERM. What cannot be read is written with its reason and
-never ends the sampler. It keeps to a fixed schedule: a late reading does not move the ones after it.
+The process prints `ready` when the ranks may start, after an idle period if there is a counter whose idle power can be
+measured. It ends on SIGTERM. What cannot be read is written with its reason and never ends the sampler. It keeps to a
+fixed schedule: a late reading does not move the ones after it.
 """
 
 from __future__ import annotations
@@ -61,19 +61,14 @@ class Sources:
     reasons: dict[str, str] = field(default_factory=dict)
     """Why there are no `gpus` or no `rapl`."""
 
-    @property
-    def has_energy(self) -> bool:
-        """True if energy or power of anything can be read."""
-        return bool(self.gpus or self.packages)
-
 
 class Ticks:
     """Reader of one sample after the other; a GPU that is lost stays lost."""
 
     def __init__(self, sources: Sources, now: Callable[[], float]) -> None:
         self._sources, self._now = sources, now
-        self._said: set[str] = set()
-        self._lost: set[int] = set()
+        self._why: dict[str, str] = {}
+        """The reasons that are written already; one under the number of a GPU is that of its loss."""
         psutil.cpu_percent()  # the first call has no earlier one to compare with
 
     def sample(self) -> dict[str, Any]:
@@ -84,17 +79,16 @@ class Ticks:
             found["gpus"] = [self._read(index, gpu, why) for index, gpu in enumerate(self._sources.gpus)]
         if self._sources.packages:
             found["rapl"] = [package.read_uj() for package in self._sources.packages]
-        new = {name: text for name, text in why.items() if name not in self._said}
-        self._said |= new.keys()
+        new = {name: text for name, text in why.items() if name not in self._why}
+        self._why |= new
         return found | ({"why": new} if new else {})
 
     def _read(self, index: int, gpu: Gpu, why: dict[str, str]) -> list[Any] | None:
-        if index in self._lost:
+        if str(index) in self._why:
             return None
         try:
             reading = gpu.read()
         except GpuLostError as error:
-            self._lost.add(index)
             why[str(index)] = str(error)
             return None
         why |= {f"{index}.{name}": text for name, text in gpu.why.items()}
@@ -170,7 +164,7 @@ def main() -> int:
     sources = open_sources(options.platform, options.gpus)
     with closing(Writer(options.output, header(options, sources))) as file:
         ticks = Ticks(sources, time.perf_counter)
-        if sources.has_energy:
+        if sources.gpus or sources.packages:
             idle_end = time.perf_counter() + IDLE_SECONDS
             sample_until(lambda: bool(ended) or time.perf_counter() >= idle_end, ticks, file.line)
             file.line({"ready": time.perf_counter()})

@@ -218,11 +218,13 @@ def _causes(error: BaseException | None) -> Iterator[OSError]:
         error = error.__cause__ or error.__context__
 
 
+def existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
 def _free(folder: Path) -> int:
-    """Return the free bytes on the disk of a folder, or of the nearest folder above it that exists."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    return shutil.disk_usage(existing(folder)).free
 
 
 @contextmanager

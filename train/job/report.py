@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from train.job.job import Job, disk_reason, utc_now
-from train.job.outcome import Attempt, advice_of, finalize_result
+from train.job.outcome import Attempt, advice_of, write_of_rank
 from train.job.recorder import CLOCK_KEY, Device, NonFiniteError, Samples, StepRecorder, clock_of_steps
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
@@ -54,11 +54,10 @@ class JobReport:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            if self.is_reporter:
-                self._report_success()
-            return
-        self._report_failure(error)
+        if error is not None:
+            self._report_failure(error)
+        elif self.is_reporter:
+            self._report_success()
 
     def _report_success(self) -> None:
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
@@ -66,7 +65,7 @@ class JobReport:
         try:
             if done != wanted:
                 raise IncompleteError(f"the training ended after {done} of {wanted} steps")
-            if not finalize_result(self._attempt, self.result("ok", None)):
+            if not write_of_rank(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:
             self._report_failure(error)
@@ -77,12 +76,20 @@ class JobReport:
         if status == "oom":
             held = memory_at(self.recorder.device if self.recorder else None)
             reason += f"\n{held}; {advice_of(self.job, self.gpu_info)}"
-        finalize_result(self._attempt, self.result(status, reason))
+        write_of_rank(self._attempt, self.result(status, reason))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason of the error that ended the training."""
-        config = self.job.config
-        return classify(error, [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))])
+        text, config = str(error), self.job.config
+        lines = "".join(traceback.format_exception(error)).strip().splitlines()
+        reason = "\n".join(lines[-REASON_LINES:])
+        if isinstance(error, NonFiniteError):
+            return "nan", text
+        out_of_memory = "out of memory" in text.lower() or "can't allocate memory" in text.lower()
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
+            return "oom", reason
+        folders = [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))]
+        return "failed", disk_reason(error, folders) or reason
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework has another value than was asked."""
@@ -165,19 +172,6 @@ def memory_at(device: Device | None) -> str:
     reserved = device.peak_reserved_gb()
     held = "" if reserved is None else f", {reserved:.1f} GB reserved by the allocator"
     return f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most{held}"
-
-
-def classify(error: BaseException, folders: Sequence[Path]) -> tuple[str, str]:
-    """Return status and reason of the error that ended a training, which writes into `folders`."""
-    lines = "".join(traceback.format_exception(error)).strip().splitlines()
-    reason = "\n".join(lines[-REASON_LINES:])
-    text = str(error).lower()
-    if isinstance(error, NonFiniteError):
-        return "nan", str(error)
-    out_of_memory = "out of memory" in text or "can't allocate memory" in text
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
-        return "oom", reason
-    return "failed", disk_reason(error, folders) or reason
 
 
 def _finite(value: float) -> float | None:

@@ -125,11 +125,8 @@ def _overdue(output: OutputReader, config: RunConfig, started: float) -> str | N
 
 def kernel_oom_kills() -> int:
     """Return how many processes the kernel has ended since boot because memory ran out (/proc/vmstat)."""
-    for line in Path("/proc/vmstat").read_text().splitlines():
-        name, count = line.split()
-        if name == "oom_kill":
-            return int(count)
-    return 0
+    counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(counts.get("oom_kill", 0))
 
 
 def describe_ranks(write: Callable[[str], None]) -> str:

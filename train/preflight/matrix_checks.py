@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from train.job.job import RESERVE_BYTES, Job
+from train.job.job import RESERVE_BYTES, Job, existing
 from train.job.outcome import advice
 from train.machine import gpus
 from train.machine.gpus import capacity_gb
@@ -85,7 +85,7 @@ def _check_space(matrix: Matrix) -> None:
         needs[config.data_dir] = ("DATA_DIR", data)
     by_disk: dict[int, int] = {}
     for folder, (key, needed) in needs.items():
-        there = _existing(folder)
+        there = existing(folder)
         disk = there.stat().st_dev
         by_disk[disk] = by_disk.get(disk, 0) + needed
         if (
@@ -108,11 +108,6 @@ def _data_bytes(matrix: Matrix) -> int:
     except DataError as error:
         raise ConfigError(str(error)) from error
     return sum(bytes_needed(config, model) or 0 for path, model in missing.items() if not bin_path(path).exists())
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _print_forecast(matrix: Matrix) -> None:
@@ -229,24 +224,20 @@ def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
 
 def memory_lines(jobs: Sequence[Job]) -> list[str]:
     """Return a line for each framework and model: its memory on one device, as a warning if the device has less."""
-    if not jobs:
-        return []
-    capacity, source = capacity_gb(jobs[0].config)
+    capacity, source = capacity_gb(jobs[0].config) if jobs else (None, "")
     lines = []
-    for job in {(job.framework, job.model): job for job in jobs}.values():
+    for job in {job.kind: job for job in jobs}.values():
+        name = f"memory: {job.framework} {job.model}"
         if job.framework not in FRAMEWORKS:
-            lines.append(f"memory: {job.framework} {job.model} unknown (no formula for this framework yet)")
+            lines.append(f"{name} unknown (no formula for this framework yet)")
             continue
-        layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
         needed = estimate(job.config, job.framework, job.spec).total_gb
-        line = f"memory: {job.framework} {job.model} about {needed:.1f} GB"
         if capacity is None:
-            lines.append(f"{line}, of an unknown amount ({source}){layers}")
-        elif why := refusal(job, capacity):
-            lines.append(f"warning: memory: {job.framework} {job.model}: {why} ({source}){layers}")
-        elif needed <= capacity:
-            lines.append(f"{line} of {capacity:.1f} GB ({source}){layers}")
+            line = f"{name} about {needed:.1f} GB, of an unknown amount"
+        elif why := refusal(job, capacity) or (advice(job, capacity) if needed > capacity else None):
+            line = f"warning: {name}: {why}"
         else:
-            advised = advice(job, capacity)
-            lines.append(f"warning: memory: {job.framework} {job.model}: {advised} ({source}){layers}")
+            line = f"{name} about {needed:.1f} GB of {capacity:.1f} GB"
+        layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
+        lines.append(f"{line} ({source}){layers}")
     return lines

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from train.job.job import existing
 from train.machine import gpus
 from train.machine.gpu_state import GpuToolError
 from utils.errors import ConfigError
@@ -121,9 +122,8 @@ def _version(name: str) -> Iterator[str]:
 
 def _unwritable(folder: Path) -> str | None:
     """Return why no file can be made in a folder, or in the nearest one above it that exists; None if one can."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=existing):
+        with tempfile.TemporaryFile(dir=existing(folder)):
             return None
     except OSError as error:
         return error.strerror or str(error)

@@ -43,12 +43,14 @@ class TorchRecording(StepRecording):
 
     def start_tool(self) -> None:
         """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
+        import torch
+
         try:
             _start_once_for_nothing()
             self._profiler = _profiler(with_memory=self.profile.with_memory)
             gc.collect()  # not inside of a profiled step
-            if self.profile.with_memory:
-                _record_memory(MOST_MEMORY_EVENTS)
+            if self.profile.with_memory and torch.cuda.is_available():
+                torch.cuda.memory._record_memory_history(max_entries=MOST_MEMORY_EVENTS)
             self._profiler.start()
         except RuntimeError as error:
             self._profiler = None
@@ -95,7 +97,7 @@ class TorchRecording(StepRecording):
                 torch.cuda.memory._dump_snapshot(str(temporary))
         except (OSError, RuntimeError, ForeignFileError) as error:
             self.miss(name, error)
-        _record_memory(None)
+        torch.cuda.memory._record_memory_history(enabled=None)
 
 
 def _profiler(*, with_memory: bool) -> Any:
@@ -114,18 +116,6 @@ def _start_once_for_nothing() -> None:
         torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu").add_(1)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-
-
-def _record_memory(most_events: int | None) -> None:
-    """Let the allocator of the GPU keep its last events; None ends it. Nothing happens without a GPU."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    if most_events is None:
-        torch.cuda.memory._record_memory_history(enabled=None)
-    else:
-        torch.cuda.memory._record_memory_history(max_entries=most_events)
 
 
 class TraceError(RuntimeError):

@@ -65,20 +65,6 @@ class Outlook:
     """They run if RUNS=auto does not know the mean well enough from the runs before them."""
 
 
-def by_method(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the arguments of each matrix to run: METHOD=both means one of equal and one of best settings.
-
-    Each has a label of its own, so that neither writes into the other's folder: without a LABEL the derived ones, else
-    LABEL and `<LABEL>_best`. Raises ConfigError.
-    """
-    values = values_of(platform, arguments)
-    if values["METHOD"].text != "both":
-        return [tuple(arguments)]
-    label = values["LABEL"].text
-    best = ("METHOD=best", f"LABEL={label}_best") if label else ("METHOD=best",)
-    return [(*arguments, "METHOD=equal"), (*arguments, *best)]
-
-
 def resolve(
     platform: str, arguments: Sequence[str], *, may_lack_gpus: bool = False
 ) -> tuple[RunConfig, dict[str, Value]]:
@@ -98,8 +84,17 @@ def resolve(
 
 
 def matrices(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> list[Matrix]:
-    """Return the matrices to run, one for each method; raise ConfigError or HardwareError."""
-    return [make(platform, settings, is_dry_run=is_dry_run) for settings in by_method(platform, arguments)]
+    """Return the matrices to run: METHOD=both means one of equal and one of best settings.
+
+    Each has a label of its own, so that neither writes into the other's folder: without a LABEL the derived ones, else
+    LABEL and `<LABEL>_best`. Raises ConfigError or HardwareError.
+    """
+    values = values_of(platform, arguments)
+    methods: list[tuple[str, ...]] = [()]
+    if values["METHOD"].text == "both":
+        label = values["LABEL"].text
+        methods = [("METHOD=equal",), ("METHOD=best", *([f"LABEL={label}_best"] if label else []))]
+    return [make(platform, (*arguments, *more), is_dry_run=is_dry_run) for more in methods]
 
 
 def require_folders(found: Sequence[Matrix]) -> Path:

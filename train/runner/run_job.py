@@ -93,7 +93,7 @@ def run_launcher(
     job: Job,
     on_line: Callable[[str], None],
     stop: processes.StopRequest,
-    refresh: Callable[[], None] | None = None,
+    refresh: Callable[[], None] = lambda: None,
 ) -> int:
     """Run the launcher of a job, pass a request to stop on to it, and return its exit code; see `Child` for `on_line`.
 
@@ -107,8 +107,7 @@ def run_launcher(
             asked_at = time.monotonic()
         if asked_at is not None and time.monotonic() - asked_at > processes.LAUNCHER_GRACE_SECONDS:
             break
-        if refresh is not None:
-            refresh()
+        refresh()
         time.sleep(POLL_SECONDS)
     return child.close(GRACE_SECONDS)
 
