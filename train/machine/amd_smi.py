@@ -76,7 +76,11 @@ def _default_power_cap_watts(address: str | None) -> float | None:
 
 
 def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
-    content = _json(command)
+    printed = output_of(TOOL, command, "--json")
+    try:
+        content = json.loads(printed)
+    except ValueError as error:
+        raise GpuToolError(f"{TOOL} {command} --json: got {printed[:120]!r}, wanted JSON") from error
     listed = content.get("gpu_data") if isinstance(content, dict) else content
     if isinstance(content, dict) and listed is None and "gpu" in content:
         listed = [content]
@@ -87,14 +91,6 @@ def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
     if not found and listed != []:
         raise GpuToolError(f"{TOOL} {command} --json: got {str(content)[:120]!r}, wanted a list of GPUs")
     return found
-
-
-def _json(command: str) -> Any:
-    printed = output_of(TOOL, command, "--json")
-    try:
-        return json.loads(printed)
-    except ValueError as error:
-        raise GpuToolError(f"{TOOL} {command} --json: got {printed[:120]!r}, wanted JSON") from error
 
 
 def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
