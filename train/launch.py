@@ -160,9 +160,14 @@ def _lead(
     complete: Completion,
 ) -> int:
     """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
-    job = attempt.job
+    job, command = attempt.job, shlex.split(attempt.command)
     try:
-        ending = _run_ranks(attempt, environment, stop)
+        if job.config.nodes == 1:
+            ending = _run_sampled(job, command, environment, stop)
+        else:
+            meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
+            ending = _run_sampled(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
+            ending = nodes.collect_endings(job, meeting, ending, stop)
         if ending.exit_code == 0 and not stop:
             ending.data_error = _changed_data(job, manifest)
         return exit_code(ending, settle(attempt, ending, complete))
@@ -172,16 +177,6 @@ def _lead(
         return stop.exit_code(otherwise=1)
     finally:
         nodes.close(job)
-
-
-def _run_ranks(attempt: Attempt, environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
-    """Run the ranks of this node, and wait for the endings of the other nodes."""
-    job, command = attempt.job, shlex.split(attempt.command)
-    if job.config.nodes == 1:
-        return _run_sampled(job, command, environment, stop)
-    meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
-    ending = _run_sampled(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
-    return nodes.collect_endings(job, meeting, ending, stop)
 
 
 def _run_sampled(

@@ -81,7 +81,8 @@ def main() -> int:
             with processes.stop_request() as stop:
                 return run_on_other_node(matrices, stop)
         with footprint.lock(output) as is_locked, processes.stop_request() as stop:
-            return _run_all(matrices, stop, is_locked, is_compared=options.compare)
+            run_one = partial(_run, stop=stop, is_locked=is_locked)
+            return run_all(matrices, run_one, stop, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -141,12 +142,17 @@ def _install(status: StatusFile | None, stop: processes.StopRequest) -> int:
     return stop.exit_code(otherwise=process.returncode)
 
 
-def _run_all(
-    matrices: Sequence[plan.Matrix], stop: processes.StopRequest, is_locked: Callable[[], bool], *, is_compared: bool
+def run_all(
+    matrices: Sequence[plan.Matrix],
+    run_one: Callable[[plan.Matrix, StatusFile], tuple[int, bool]],
+    stop: processes.StopRequest,
+    *,
+    is_compared: bool,
+    end: str = FINISHED,
 ) -> int:
     """Run every matrix, then the comparison of their results; return the first exit code that is not 0.
 
-    `is_locked` checks that OUTPUT_DIR is still there and still this process's.
+    `run_one` runs one matrix and returns its exit code, and whether to go on after it. `end` is the last state.
     """
     processes.adopt_orphans()
     codes = []
@@ -155,7 +161,7 @@ def _run_all(
             print(f"=== METHOD={matrix.config.method}, results in {matrix.config.results_dir}", flush=True)
         status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
         with status.kept():
-            code, is_under_way = _run(matrix, stop, is_locked, status)
+            code, is_under_way = run_one(matrix, status)
         codes.append(code)
         if stop or not is_under_way:
             status.end(INTERRUPTED if stop else FAILED)
@@ -163,14 +169,17 @@ def _run_all(
     if is_compared:
         with status.kept():
             codes.append(compare(matrices, stop, status))
-    status.end(INTERRUPTED if stop else FINISHED)
+    status.end(INTERRUPTED if stop else end)
     return stop.exit_code(otherwise=next((code for code in codes if code), 0))
 
 
 def _run(
-    matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[], bool], status: StatusFile
+    matrix: plan.Matrix, status: StatusFile, stop: processes.StopRequest, is_locked: Callable[[], bool]
 ) -> tuple[int, bool]:
-    """Prepare the data, run the jobs and validate them; return the exit code, and whether to go on after it."""
+    """Prepare the data, run the jobs and validate them; return the exit code, and whether to go on after it.
+
+    `is_locked` checks that OUTPUT_DIR is still there and still this process's.
+    """
     state = status.matrix
     status.enter(DATA)
     if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, status, plan.environment(matrix)):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from train.energy import joules
-from train.energy.gpu_reader import FIELDS
 from train.energy.joules import Floats, Interval, JoulesError
 from train.energy.sample_file import NodeSamples
 
@@ -78,57 +77,28 @@ class NodeEnergy:
     """For each GPU that reports it, the percentage of its samples with each reason for reduced clocks."""
 
 
-class Column:
-    """The samples of a node, by device and field."""
-
-    def __init__(self, node: NodeSamples) -> None:
-        self.node = node
-        self.times = [float(sample["t"]) for sample in node.samples]
-
-    def gpu(self, index: int, name: str) -> list[Any]:
-        """Return a field of a GPU in each sample, None where it is missing."""
-        place = FIELDS.index(name)
-        readings = (sample.get("gpus") for sample in self.node.samples)
-        return [row[index][place] if row is not None and row[index] is not None else None for row in readings]
-
-    def rapl(self, index: int) -> list[float | None]:
-        """Return the counter of a processor package in each sample, uJ."""
-        return [sample["rapl"][index] if sample.get("rapl") else None for sample in self.node.samples]
-
-    def name(self, index: int) -> str:
-        """Return product and address of a GPU."""
-        gpu = self.node.header["gpus"][index]
-        return f"{gpu['name']} at {gpu['bus_id']}"
-
-    def why(self, index: int, name: str) -> str:
-        """Return the reason why a field of a GPU has no values."""
-        reason = self.node.why.get(str(index)) or self.node.why.get(f"{index}.{name}") or "the device reports N/A"
-        return f"{self.name(index)}: {reason}"
-
-
 def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
     """Return the energy of a node in the intervals, in seconds of its own clock.
 
     Raises JoulesError if the clock of the samples goes back.
     """
-    column = Column(node)
-    joules.require_rising(column.times)
+    joules.require_rising(node.times)
     first, last = intervals[0][0], intervals[-1][1]
-    inside = [place for place, time in enumerate(column.times) if first <= time <= last]
+    inside = [place for place, time in enumerate(node.times) if first <= time <= last]
     states = {}
     for name in STATES:
-        columns = [column.gpu(index, name) for index in range(len(node.header["gpus"]))]
+        columns = [node.gpu(index, name) for index in range(len(node.header["gpus"]))]
         states[name] = _known([values[place] for values in columns for place in inside])
     return NodeEnergy(
         node.header,
         node.why,
-        packages=list(_gpu_packages(column, intervals)),
-        cpu_joules=_processors(column, intervals),
-        idle_watts=_idle_watts(column),
+        packages=list(_gpu_packages(node, intervals)),
+        cpu_joules=_processors(node, intervals),
+        idle_watts=_idle_watts(node),
         samples=len(inside),
         hertz=len(inside) / (last - first),
         states=states | {"cpu_use_percent": _known([node.samples[place]["cpu"] for place in inside])},
-        throttled=list(_throttled(column, inside)),
+        throttled=list(_throttled(node, inside)),
     )
 
 
@@ -136,12 +106,12 @@ def _known(values: Sequence[float | None]) -> Floats:
     return np.asarray([value for value in values if value is not None], dtype=np.float64)
 
 
-def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:
+def _gpu_packages(node: NodeSamples, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:
     groups: dict[str, list[int]] = {}
-    for index, gpu in enumerate(column.node.header["gpus"]):
+    for index, gpu in enumerate(node.header["gpus"]):
         groups.setdefault(gpu["package"], []).append(index)
     for members in groups.values():
-        gpus = [column.node.header["gpus"][index] for index in members]
+        gpus = [node.header["gpus"][index] for index in members]
         name = f"{gpus[0]['name']} at {' and '.join(gpu['bus_id'] for gpu in gpus)}"
         dies, why = gpus[0]["package_dies"], ""
         if dies > 1 and not any(known in gpus[0]["name"].upper() for known in TWO_DIES):
@@ -150,8 +120,8 @@ def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[Pac
             why = f"the power of its package is that of {dies} dies, and the job uses {len(members)} of them"
         counter = power = Measured(None, f"{name}: {why}")
         if not why:
-            counter = _sum([_by_counter(column, index, intervals) for index in members])
-            power = _sum([_by_power(column, index, intervals) for index in members])
+            counter = _sum([_by_counter(node, index, intervals) for index in members])
+            power = _sum([_by_power(node, index, intervals) for index in members])
         yield PackageEnergy(name, len(members), counter, power)
 
 
@@ -166,30 +136,30 @@ SILENT = "no values: "
 """Beginning of the reason of a device that reports nothing, as opposed to one whose values are unusable."""
 
 
-def _by_counter(column: Column, index: int, intervals: Sequence[Interval]) -> Measured:
-    times, counts = joules.known(column.times, column.gpu(index, "counter_mj"))
+def _by_counter(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> Measured:
+    times, counts = joules.known(node.times, node.gpu(index, "counter_mj"))
     if not len(counts):
-        return Measured(None, SILENT + column.why(index, "counter_mj"))
-    wraps = column.node.header["gpus"][index]["counter_wraps_mj"]
-    where, lost = f"{column.name(index)}, counter", column.node.why.get(str(index))
+        return Measured(None, SILENT + node.why_of(index, "counter_mj"))
+    wraps = node.header["gpus"][index]["counter_wraps_mj"]
+    where, lost = f"{node.name(index)}, counter", node.why.get(str(index))
     return _measured(times, lambda: joules.by_counter(times, counts, MILLI, wraps), intervals, where, lost)
 
 
-def _by_power(column: Column, index: int, intervals: Sequence[Interval]) -> Measured:
+def _by_power(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> Measured:
     """Integrate the power of this moment, or the average that the device makes where it does not report the first."""
-    times, watts = _power(column, index)
+    times, watts = _power(node, index)
     if not watts.any():
-        said = f"{column.name(index)}: the device reports 0 W" if len(watts) else column.why(index, "instant_mw")
+        said = f"{node.name(index)}: the device reports 0 W" if len(watts) else node.why_of(index, "instant_mw")
         return Measured(None, SILENT + said)
-    lost = column.node.why.get(str(index))
-    return _measured(times, lambda: joules.by_power(times, watts), intervals, f"{column.name(index)}, power", lost)
+    lost = node.why.get(str(index))
+    return _measured(times, lambda: joules.by_power(times, watts), intervals, f"{node.name(index)}, power", lost)
 
 
-def _power(column: Column, index: int) -> tuple[Floats, Floats]:
+def _power(node: NodeSamples, index: int) -> tuple[Floats, Floats]:
     """Return times and watts of a GPU."""
-    times, milliwatts = joules.known(column.times, column.gpu(index, "instant_mw"))
+    times, milliwatts = joules.known(node.times, node.gpu(index, "instant_mw"))
     if not milliwatts.any():
-        times, milliwatts = joules.known(column.times, column.gpu(index, "average_mw"))
+        times, milliwatts = joules.known(node.times, node.gpu(index, "average_mw"))
     return times, milliwatts * MILLI
 
 
@@ -202,26 +172,25 @@ def _measured(
         return Measured(None, f"{where}: {error}" + (f" ({lost})" if lost else ""))
 
 
-def _processors(column: Column, intervals: Sequence[Interval]) -> Measured:
-    packages = column.node.header["packages"]
+def _processors(node: NodeSamples, intervals: Sequence[Interval]) -> Measured:
+    packages = node.header["packages"]
     if not packages:
-        return Measured(None, column.node.why.get("rapl", "no RAPL"))
-    return total([_processor(column, index, package, intervals) for index, package in enumerate(packages)])
+        return Measured(None, node.why.get("rapl", "no RAPL"))
+    return total([_processor(node, index, package, intervals) for index, package in enumerate(packages)])
 
 
-def _processor(column: Column, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
-    times, counts = joules.known(column.times, column.rapl(index))
+def _processor(node: NodeSamples, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
+    times, counts = joules.known(node.times, node.rapl(index))
     where, wraps = f"RAPL, {package['name']}", package["wraps_uj"]
     return _measured(times, lambda: joules.by_counter(times, counts, MICRO, wraps), intervals, where)
 
 
-def _idle_watts(column: Column) -> Measured:
+def _idle_watts(node: NodeSamples) -> Measured:
     """Return the power of the GPUs, or without a GPU of the processors, before the ranks were started."""
-    node = column.node
     samples = [sample for sample in node.samples if node.ready is not None and sample["t"] <= node.ready]
     if len(samples) < 2:
         return Measured(None, node.why.get("rapl") or "there was no idle period before the job")
-    early = Column(NodeSamples(node.header, samples, node.ready, node.why))
+    early = NodeSamples(node.header, samples, node.ready, node.why)
     if node.header["platform"] == "cpu":
         return _idle_processors(early)
     if not node.header["gpus"]:
@@ -234,22 +203,22 @@ def _idle_watts(column: Column) -> Measured:
             return Measured(None, f"{early.name(index)} {said} before the job")
         watts = _power(early, index)[1]
         if not watts.any() and gpu["package_dies"] == 1:
-            return Measured(None, early.why(index, "instant_mw"))
+            return Measured(None, early.why_of(index, "instant_mw"))
         total += float(watts.mean()) if len(watts) else 0.0
     return Measured(total)
 
 
-def _idle_processors(early: Column) -> Measured:
-    use = statistics.fmean(sample["cpu"] for sample in early.node.samples)
+def _idle_processors(early: NodeSamples) -> Measured:
+    use = statistics.fmean(sample["cpu"] for sample in early.samples)
     if use > IDLE_USE_PERCENT:
         return Measured(None, f"the cores were {use:.0f} % used before the job")
     start, end = early.times[0], early.times[-1]
     return _processors(early, [(start, end)]).per(end - start)
 
 
-def _throttled(column: Column, inside: Sequence[int]) -> Iterator[dict[str, float]]:
-    for index in range(len(column.node.header["gpus"])):
-        rows = column.gpu(index, "throttle")
+def _throttled(node: NodeSamples, inside: Sequence[int]) -> Iterator[dict[str, float]]:
+    for index in range(len(node.header["gpus"])):
+        rows = node.gpu(index, "throttle")
         known: list[Sequence[str]] = [rows[place] for place in inside if rows[place] is not None]
         names = {name for row in known for name in row} - {NOT_A_SLOWDOWN}
         if known:

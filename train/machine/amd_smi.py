@@ -94,15 +94,14 @@ def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
 
 
 def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
-    values: dict[str, Any] = {}
-    for name, places in SOURCES.items():
-        convert = text if name in TEXTS else number
-        values[name] = _first(convert, (_at(content, *place) for place in places))
-    for name, key in MEMORY.items():
-        values[name] = gigabytes(_at(content, "metric", "mem_usage", key), MIB)
-    values["ecc"] = _ecc(content)
-    values["partition"] = _partition(content)
-    values["throttle_reasons"], values["throttle_counters"] = _throttling(content)
+    active, counters = _throttling(content)
+    places = {name: [_at(content, *place) for place in known] for name, known in SOURCES.items()}
+    values: dict[str, Any] = {
+        **{name: _first(text if name in TEXTS else number, found) for name, found in places.items()},
+        **{name: gigabytes(_at(content, "metric", "mem_usage", key), MIB) for name, key in MEMORY.items()},
+        **{"ecc": _ecc(content), "partition": _partition(content)},
+        **{"throttle_reasons": active, "throttle_counters": counters},
+    }
     reasons = NOT_OF_AMD | {name: f"{TOOL} does not say it of this board" for name in values if values[name] is None}
     values["default_power_cap_watts"] = _default_power_cap_watts(values["identifier"])
     if values["default_power_cap_watts"] is None:
