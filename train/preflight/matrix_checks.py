@@ -26,7 +26,7 @@ from train.runner.state import NAME, is_status
 from train.runner.view import duration, is_matrix_log
 from utils.dataset.paths import bin_path
 from utils.dataset.place import bytes_needed, data_prefix
-from utils.errors import ConfigError, DataError
+from utils.errors import ConfigError
 from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
@@ -54,7 +54,8 @@ FOUR_BITS = ("nvfp4", "mxfp4")
 def check(matrix: Matrix) -> None:
     """Print the forecast of time and memory, and warnings, on stderr.
 
-    Raises ConfigError if the matrix cannot work, and ForeignFileError if a file of a user has the name of an output.
+    Raises ConfigError or DataError if the matrix cannot work, and ForeignFileError if a file of a user has the name of
+    an output.
     """
     _check_wrappers(matrix)
     _check_places(matrix)
@@ -101,12 +102,9 @@ def _check_space(matrix: Matrix) -> None:
 
 
 def _data_bytes(matrix: Matrix) -> int:
-    """Return the approximate size of the data that have to be prepared, as far as it is known."""
+    """Return the approximate size of the data that have to be prepared, as far as it is known; raise DataError."""
     config = matrix.config
-    try:
-        missing = {data_prefix(config, model): model for model in config.models}
-    except DataError as error:
-        raise ConfigError(str(error)) from error
+    missing = {data_prefix(config, model): model for model in config.models}
     return sum(bytes_needed(config, model) or 0 for path, model in missing.items() if not bin_path(path).exists())
 
 

@@ -130,9 +130,7 @@ def _unwritable(folder: Path) -> str | None:
 
 
 def driver_line(platform: str) -> str | None:
-    """Return one line on a driver that is too old or cannot be judged; None if it is new enough, and without torch."""
-    if platform == "cpu" or not gpus.has_torch():
-        return None
+    """Return one line on a driver that is too old for this torch or cannot be judged; None if it is new enough."""
     driver_name, stack, attribute = STACKS[platform]
     built_for = getattr(importlib.import_module("torch").version, attribute)
     if built_for is None:

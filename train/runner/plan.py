@@ -77,9 +77,7 @@ def resolve(
     if values["METHOD"].text == "best":
         device = gpus.device(platform) if may_lack_gpus else visible_device(platform)
         values = values_of(platform, arguments, device=device)
-    visible = gpus.count(platform) if may_lack_gpus else visible_gpus(platform)
-    if visible == 0 and may_lack_gpus:
-        visible = None
+    visible = (gpus.count(platform) or None) if may_lack_gpus else visible_gpus(platform)
     return load(platform, visible, environ=layers.variable(values)), values
 
 

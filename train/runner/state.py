@@ -33,6 +33,10 @@ SETUP, DATA, CHECKS, TRAINING, VALIDATION, COMPARISON, DONE = (
 """Phases of a matrix, in their order. One that failed or was interrupted keeps the phase in which this happened."""
 STATUS_SCHEMA_VERSION = 1
 WARNING = "warning: "
+STATUS_EVERY_SECONDS = 2.0
+NAME = "status.json"
+is_status = json_with("schema_version", "state", "jobs")
+"""Recogniser of a status.json of any version."""
 
 
 @dataclass
@@ -257,12 +261,6 @@ class MatrixState:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
-
-
-STATUS_EVERY_SECONDS = 2.0
-NAME = "status.json"
-is_status = json_with("schema_version", "state", "jobs")
-"""Recogniser of a status.json of any version."""
 
 
 class StatusFile:
