@@ -104,7 +104,10 @@ def rising(node):
 
 
 def lose(lost):
-    return {"change": lambda node: node.samples.__delitem__(lost)}
+    def change(node):
+        del node.samples[lost]
+
+    return {"change": change}
 
 
 def share(of_power):
@@ -169,6 +172,10 @@ CASES = {
     "missing values are null": (
         *("nvd amd", ({"bus_id": A} | UNKNOWN,), {}),
         *({"joules": 5000} | NO_STATE, dict.fromkeys(NO_STATE, ".")),
+    ),
+    "the memory clock of AMD is null too": (
+        *("amd", ({"bus_id": A} | UNKNOWN,), {}),
+        *({"mean_memory_clock_mhz": None}, {"mean_memory_clock_mhz": "."}),
     ),
     # an MI210 has no current power, an MI300X no average
     "power that only the average has is integrated": (
