@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from train.machine.planned_gpus import capacity_gb
+from train.machine.gpus import capacity_gb
 from utils.arguments import Parser, run
 from utils.errors import ConfigError
 from utils.hardware.devices import SHORT_NAMES, named

@@ -7,7 +7,7 @@
 #
 # Usage:   ./shell/gpu.sh [--end PID ...] [--end-ours] [--yes]
 #          --yes does not ask
-# Reads:   nvidia-smi, amd-smi (or rocm-smi), /proc, /sys
+# Reads:   nvidia-smi, amd-smi, /proc, /sys
 # Writes:  nothing; ends the selected processes
 # Exits:   0 shown and ended as asked, also on a machine without a GPU; 1 a driver or a process does not answer;
 #          2 bad input, or not agreed

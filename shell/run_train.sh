@@ -25,7 +25,7 @@ set_up() {
     if [[ $argument != -* ]]; then settings+=("$argument"); fi
   done
   python=$(find_python)
-  PYTHONPATH=$ROOT "$python" -m train.set_up --platform "$PLATFORM" "${settings[@]}"
+  PYTHONPATH=$ROOT "$python" -m train.matrix --set-up --platform "$PLATFORM" "${settings[@]}"
 }
 
 main() {

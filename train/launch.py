@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from train.common.framework_python import OWN, python_of
-from train.energy import sampling, section
+from train.energy import sampler, section
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, Completion, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
-from train.machine.planned_gpus import capacity_gb, threads_of_a_rank
+from train.machine.gpus import capacity_gb, threads_of_a_rank
 from train.preflight import fit, job_checks, ready
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
-from train.runner.plan import has_result, resolve, with_micro_batch
+from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from train.settings_map.environment_rows import decided
 from utils import arguments
@@ -66,17 +66,13 @@ def main() -> int:
     options = _arguments()
     try:
         job, manifest, values = _plan(options)
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    identity = job.identity(manifest["bin_sha256"])
-    if not job.config.force and has_result(job, identity):  # every node sees the same
-        print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
-        return 0
-    try:
+        identity = job.identity(manifest["bin_sha256"])
+        if is_done(job, identity):  # every node sees the same
+            print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
+            return 0
         chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
         before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
-    except ConfigError as error:
+    except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     removed = {name: value for name, value in chosen.variables.items() if name in decided(job.framework)}
@@ -164,9 +160,14 @@ def _lead(
     complete: Completion,
 ) -> int:
     """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
-    job = attempt.job
+    job, command = attempt.job, shlex.split(attempt.command)
     try:
-        ending = _run_ranks(attempt, environment, stop)
+        if job.config.nodes == 1:
+            ending = _run_sampled(job, command, environment, stop)
+        else:
+            meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
+            ending = _run_sampled(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
+            ending = nodes.collect_endings(job, meeting, ending, stop)
         if ending.exit_code == 0 and not stop:
             ending.data_error = _changed_data(job, manifest)
         return exit_code(ending, settle(attempt, ending, complete))
@@ -178,23 +179,13 @@ def _lead(
         nodes.close(job)
 
 
-def _run_ranks(attempt: Attempt, environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
-    """Run the ranks of this node, and wait for the endings of the other nodes."""
-    job, command = attempt.job, shlex.split(attempt.command)
-    if job.config.nodes == 1:
-        return _run_sampled(job, command, environment, stop)
-    meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
-    ending = _run_sampled(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
-    return nodes.collect_endings(job, meeting, ending, stop)
-
-
 def _run_sampled(
     job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest
 ) -> Ending:
     """Run the ranks of this node with the sampler of energy beside them."""
     log = log_path(job)
     try:
-        with sampling.beside(job, environment, stop):
+        with sampler.beside(job, environment, stop):
             return run(job, command, environment, stop)
     finally:
         of_frameworks = (log.with_name("hf_trainer"), profile_folder(job))

@@ -7,7 +7,10 @@ valid ok result, 2 for bad input before anything is started, 128 + signal after 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,10 +21,11 @@ from pathlib import Path
 
 from train.common.framework_python import python_of, without_missing
 from train.job import processes
+from train.machine import gpus
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit import terminal_table
 from train.runner import plan
-from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, follow_up, run_job, run_on_other_node, show_ends
+from train.runner.run_job import POLL_SECONDS, follow_up, run_job, run_on_other_node, show_ends
 from train.runner.state import (
     CHECKS,
     COMPARISON,
@@ -33,8 +37,8 @@ from train.runner.state import (
     VALIDATION,
     WARNING,
     MatrixState,
+    StatusFile,
 )
-from train.runner.status_file import StatusFile
 from train.runner.view import View, add_to_log
 from utils import redact
 from utils.arguments import Parser, run
@@ -44,6 +48,8 @@ from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, require_writable
 
 BAD_INPUT = 2
+SETUP = ROOT / "shell" / "setup.sh"
+SETUP_GRACE_SECONDS = 10.0
 AGAIN = "run the same command again to continue"
 NOTHING_COMPARABLE = 3
 """Exit code of evaluate.compare for results without two sides, which is no failure of a matrix of one job."""
@@ -53,10 +59,11 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
+        if options.set_up:
+            return _set_up(options.platform, options.settings)
         pythons = {name: partial(python_of, name) for name in ("bridge", "nemo")}
         asked = without_missing(options.platform, options.settings, pythons, is_dry_run=options.dry_run)
-        methods = plan.by_method(options.platform, asked)
-        matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
+        matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
         for matrix in matrices:
             preflight.check(matrix)
             if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
@@ -69,14 +76,13 @@ def main() -> int:
                     print(f"\n{table}")
         if options.dry_run:
             return 0
-        output = matrices[0].config.output_dir
-        for folder in (*(matrix.config.results_dir for matrix in matrices), output / "logs"):
-            require_writable(folder, "OUTPUT_DIR")
+        output = plan.require_folders(matrices)
         if matrices[0].config.node_rank > 0:
             with processes.stop_request() as stop:
                 return run_on_other_node(matrices, stop)
         with footprint.lock(output) as is_locked, processes.stop_request() as stop:
-            return _run_all(matrices, stop, is_locked, is_compared=options.compare)
+            run_one = partial(_run, stop=stop, is_locked=is_locked)
+            return run_all(matrices, run_one, stop, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -86,17 +92,67 @@ def _arguments() -> argparse.Namespace:
     parser = Parser(prog="python -m train.matrix", description=__doc__)
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
+    parser.add_argument("--set-up", action="store_true", help="install the packages of the matrix, and start no job")
     parser.add_argument("--compare", action="store_true", help="compare the results at the end")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     return parser.parse_intermixed_args()
 
 
-def _run_all(
-    matrices: Sequence[plan.Matrix], stop: processes.StopRequest, is_locked: Callable[[], bool], *, is_compared: bool
+def _set_up(platform: str, settings: Sequence[str]) -> int:
+    """Install the packages of a matrix, with this phase in status.json meanwhile; bad input is found before that.
+
+    Standard library only: shell/run_train.sh calls it with any Python 3.10 or later where .venv does not match the
+    checkout.
+    """
+    processes.end_with_parent(signal.SIGTERM)  # a signal that ends the script alone ends the setup too
+    with processes.stop_request() as stop:
+        if platform != "cpu" and not gpus.count(platform):
+            return _install(None, stop)  # without torch nobody knows the GPUs, so nothing can be planned yet
+        matrix, *_ = plan.matrices(platform, settings, is_dry_run=True)
+        if not matrix.config.strict:  # strict checks look at the machine, and are made once, before the jobs
+            with contextlib.redirect_stderr(io.StringIO()):  # the matrix prints its plan
+                preflight.check(matrix)
+        require_writable(matrix.config.output_dir, "OUTPUT_DIR")
+        with footprint.lock(matrix.config.output_dir):
+            status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
+            with status.kept():
+                return _install(status, stop)
+
+
+def _install(status: StatusFile | None, stop: processes.StopRequest) -> int:
+    """Run shell/setup.sh in a session of its own, so that a signal ends it with all that it has started."""
+    if status:
+        status.write()
+    process = subprocess.Popen(
+        [str(SETUP)], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=processes.tied()
+    )
+    while process.poll() is None and not stop:
+        if status:
+            status.write_sometimes()
+        time.sleep(POLL_SECONDS / 2)
+    if stop.signal is not None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, number)
+                process.wait(SETUP_GRACE_SECONDS)
+                break
+        print(f"interrupted by {stop.signal.name} during the setup; {AGAIN}", file=sys.stderr)
+    if status and (stop or process.returncode):
+        status.end(INTERRUPTED if stop else FAILED)
+    return stop.exit_code(otherwise=process.returncode)
+
+
+def run_all(
+    matrices: Sequence[plan.Matrix],
+    run_one: Callable[[plan.Matrix, StatusFile], tuple[int, bool]],
+    stop: processes.StopRequest,
+    *,
+    is_compared: bool,
+    end: str = FINISHED,
 ) -> int:
     """Run every matrix, then the comparison of their results; return the first exit code that is not 0.
 
-    `is_locked` checks that OUTPUT_DIR is still there and still this process's.
+    `run_one` runs one matrix and returns its exit code, and whether to go on after it. `end` is the last state.
     """
     processes.adopt_orphans()
     codes = []
@@ -105,7 +161,7 @@ def _run_all(
             print(f"=== METHOD={matrix.config.method}, results in {matrix.config.results_dir}", flush=True)
         status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
         with status.kept():
-            code, is_under_way = _run(matrix, stop, is_locked, status)
+            code, is_under_way = run_one(matrix, status)
         codes.append(code)
         if stop or not is_under_way:
             status.end(INTERRUPTED if stop else FAILED)
@@ -113,14 +169,17 @@ def _run_all(
     if is_compared:
         with status.kept():
             codes.append(compare(matrices, stop, status))
-    status.end(INTERRUPTED if stop else FINISHED)
+    status.end(INTERRUPTED if stop else end)
     return stop.exit_code(otherwise=next((code for code in codes if code), 0))
 
 
 def _run(
-    matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[], bool], status: StatusFile
+    matrix: plan.Matrix, status: StatusFile, stop: processes.StopRequest, is_locked: Callable[[], bool]
 ) -> tuple[int, bool]:
-    """Prepare the data, run the jobs and validate them; return the exit code, and whether to go on after it."""
+    """Prepare the data, run the jobs and validate them; return the exit code, and whether to go on after it.
+
+    `is_locked` checks that OUTPUT_DIR is still there and still this process's.
+    """
     state = status.matrix
     status.enter(DATA)
     if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, status, plan.environment(matrix)):
@@ -207,16 +266,7 @@ def _script(
     """Run a step with this terminal's output; return its exit code, or that of an interrupt."""
     if title:
         print(f"=== {title}", flush=True)
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, preexec_fn=processes.tied()
-    )
-    while process.poll() is None and not stop:
-        status.write_sometimes()
-        time.sleep(POLL_SECONDS / 4)
-    if stop:
-        processes.end_descendants(LAUNCHER_GRACE_SECONDS)
-        return stop.exit_code(otherwise=1)
-    return process.returncode
+    return processes.run_step(command, stop, status.write_sometimes, environment)
 
 
 def _pause(seconds: float, view: View, status: StatusFile, stop: processes.StopRequest) -> None:

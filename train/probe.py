@@ -24,7 +24,7 @@ import torch
 
 from train.machine import conditions
 from train.preflight import job_checks
-from train.probing import collectives, report, whole
+from train.probing import collectives, report
 from train.runner import plan as matrix
 from train.settings_map import map as frameworks
 from utils.arguments import Parser, first_line, run
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         before = conditions.take_snapshot(found)
         for line in job_checks.warnings(found, before):
             print(f"warning: {line}", file=sys.stderr)
-        content = whole.measure(found, options.seconds, config, before)
+        content = report.measure(found, options.seconds, config, before)
     except (ConfigError, HardwareError, ForeignFileError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -15,35 +15,34 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from train.cluster import follow as slurm_queue
 from train.cluster import script as slurm_script
 from train.job import processes
 from train.job.job import utc_now
 from train.job.outcome import Attempt, stamp
-from train.matrix import BAD_INPUT, compare, validate, view_of
+from train.matrix import BAD_INPUT, run_all, validate, view_of
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
 from train.runner.run_job import conclude, follow_up, show_ends
 from train.runner.state import (
     CHECKS,
     FINISHED,
-    INTERRUPTED,
     SKIPPED,
     SUBMITTED,
     TRAINING,
     WAITING,
     JobState,
-    MatrixState,
+    StatusFile,
 )
-from train.runner.status_file import StatusFile
 from train.runner.view import View
 from utils import redact
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
-from utils.settings.config import PLATFORMS, require_writable
+from utils.settings.config import PLATFORMS
 
 NOT_FOLLOWED = "submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one"
 SUBMITS_MORE = "when they have ended, it submits the further runs that RUNS=auto decides"
@@ -53,8 +52,8 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
-        methods = plan.by_method(options.platform, [*options.settings, "LAUNCHER=slurm"])
-        matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
+        settings = [*options.settings, "LAUNCHER=slurm"]
+        matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
         for matrix in matrices:
             os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
             preflight.check(matrix)
@@ -65,34 +64,16 @@ def main() -> int:
             print(f"warning: {line}", file=sys.stderr)
         if options.dry_run:
             return 0
-        output = matrices[0].config.output_dir
-        for folder in (*(matrix.config.results_dir for matrix in matrices), output / "logs"):
-            require_writable(folder, "OUTPUT_DIR")
-        with footprint.lock(output), processes.stop_request() as stop:
-            codes = _run_all(matrices, options, stop)
+        with footprint.lock(plan.require_folders(matrices)), processes.stop_request() as stop:
+            run_one = partial(_run, options=options, stop=stop)
+            end = SUBMITTED if options.no_wait else FINISHED
+            return run_all(matrices, run_one, stop, is_compared=not options.no_wait, end=end)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except slurm_queue.SlurmError as error:
         print(f"error: {redact.text(str(error))}", file=sys.stderr)
         return 1
-    return next((code for code in codes if code), 0)
-
-
-def _run_all(matrices: Sequence[plan.Matrix], options: argparse.Namespace, stop: processes.StopRequest) -> list[int]:
-    """Run every matrix, then the comparison of their results; return the exit code of each."""
-    codes = []
-    for matrix in matrices:
-        if stop:
-            break
-        status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
-        with status.kept():
-            codes.append(_run(matrix, options, stop, status))
-    if not (options.no_wait or stop):
-        with status.kept():
-            codes.append(compare(matrices, stop, status))
-    status.end(INTERRUPTED if stop else SUBMITTED if options.no_wait else FINISHED)
-    return codes
 
 
 def _arguments() -> argparse.Namespace:
@@ -105,7 +86,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
-def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopRequest, status: StatusFile) -> int:
+def _run(
+    matrix: plan.Matrix, status: StatusFile, options: argparse.Namespace, stop: processes.StopRequest
+) -> tuple[int, bool]:
     os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
     state = status.matrix
     status.enter(CHECKS)
@@ -121,9 +104,9 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
                 follow_up(state, one, view.print)
         if options.no_wait:
             view.print(NOT_FOLLOWED if matrix.rule.is_fixed else f"{NOT_FOLLOWED}; {SUBMITS_MORE}")
-            return 0
+            return 0, True
         show_ends(state, view.log if matrix.rule.is_fixed else view.print)
-    return validate(status, stop)
+    return validate(status, stop), True
 
 
 def _submit(
@@ -140,7 +123,7 @@ def _submit(
     for one in waiting:
         job = one.job
         identity = job.identity(digests[job.model])
-        if not matrix.config.force and plan.has_result(job, identity):
+        if plan.is_done(job, identity):
             one.started = time.monotonic()
             conclude(one, SKIPPED)
             view.print(f"{one.title}: has an ok result already; FORCE=1 runs it again")

@@ -14,8 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from train.runner.state import DONE, FAILED, INTERRUPTED, RUNNING, SKIPPED
-from train.runner.status_file import NAME, STATUS_EVERY_SECONDS
+from train.runner.state import DONE, FAILED, INTERRUPTED, NAME, RUNNING, SKIPPED, STATUS_EVERY_SECONDS
 from train.runner.view import duration, times
 from utils import redact
 from utils.arguments import Parser, first_line, run

@@ -14,18 +14,15 @@ import argparse
 import hashlib
 import itertools
 import re
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from train.job import processes
-from train.machine.planned_gpus import capacity_gb
+from train.machine.gpus import capacity_gb
 from train.preflight import fit
 from train.runner import plan
-from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS
 from utils import redact
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError, ForeignFileError
@@ -34,7 +31,7 @@ from utils.own_files import require_ours
 from utils.results import sweep_file
 from utils.results.store import write_json
 from utils.results.sweep_file import Point, Sweep
-from utils.settings.config import PLATFORMS, ROOT, folders, require_writable, values_of
+from utils.settings.config import PLATFORMS, folders, require_writable, values_of
 from utils.settings.keys import KEYS
 from utils.settings.layers import parse_values
 
@@ -43,8 +40,8 @@ NOT_STARTED = (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE)
 MOST_POINTS = 1000
 NAME = "sweep"
 """Name of a sweep without LABEL."""
-LISTS = ("FRAMEWORK", "MODEL")
-"""Settings that are lists in every run; in a sweep each of their values is a point."""
+LISTS = {"FRAMEWORK": "mega,hf", "MODEL": "llama,qwen"}
+"""Settings that are lists in every run, with an example; in a sweep each of their values is a point."""
 NOT_SWEPT = ("LABEL", "OUTPUT_DIR", "DATA_DIR", "METHOD", "RUNS", "FORCE", "RUNTIME", "LAUNCHER", "NODE_RANK")
 _LONGEST_LABEL = 80
 
@@ -75,15 +72,12 @@ def main() -> int:
 
 def text(sweep: Sweep) -> str:
     """Return the plan: the axes, then each point with what is known of it before it starts."""
-    lines = [f"sweep {sweep.name}: {len(sweep.points)} points, " + ", ".join(_axis(sweep))]
+    axes = ", ".join(f"{key} {', '.join(values)}" for key, values in sweep.axes.items())
+    lines = [f"sweep {sweep.name}: {len(sweep.points)} points, {axes}"]
     for number, point in enumerate(sweep.points, 1):
         state = "runs" if point.state == sweep_file.WAITING else point.state
         lines.append(f"{number:>4}  {state:12}  {point.name}" + (f"  ({point.reason})" if point.reason else ""))
     return "\n".join(lines)
-
-
-def _axis(sweep: Sweep) -> list[str]:
-    return [f"{key} {', '.join(values)}" for key, values in sweep.axes.items()]
 
 
 def _arguments() -> argparse.Namespace:
@@ -117,9 +111,8 @@ def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
         _write(sweep, path)
         print(f"=== point {number} of {len(sweep.points)}: {point.name}", flush=True)
         point.state = sweep_file.RUNNING
-        code = _run(
-            [sys.executable, "-m", "train.matrix", "--platform", sweep.platform, *arguments_of(sweep, point)], stop
-        )
+        command = [sys.executable, "-m", "train.matrix", "--platform", sweep.platform, *arguments_of(sweep, point)]
+        code = processes.run_step(command, stop)
         if stop:
             point.state = sweep_file.WAITING
             break
@@ -135,30 +128,17 @@ def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
         )
         return stop.exit_code(otherwise=1)
     print("=== evaluation", flush=True)
-    code = _run([sys.executable, "-m", "evaluate.sweep", str(path)], stop)
-    print(f"sweep {sweep.name}: {_counts(sweep)}", flush=True)
-    failed = code != 0 or any(point.state == sweep_file.FAILED for point in sweep.points)
-    return stop.exit_code(otherwise=int(failed))
-
-
-def _counts(sweep: Sweep) -> str:
+    code = processes.run_step([sys.executable, "-m", "evaluate.sweep", str(path)], stop)
     counts = Counter(point.state for point in sweep.points)
-    return ", ".join(f"{counts[state]} {state}" for state in sweep_file.STATES if counts[state])
+    told = ", ".join(f"{counts[state]} {state}" for state in sweep_file.STATES if counts[state])
+    print(f"sweep {sweep.name}: {told}", flush=True)
+    failed = code != 0 or counts[sweep_file.FAILED] > 0
+    return stop.exit_code(otherwise=int(failed))
 
 
 def _write(sweep: Sweep, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(sweep.as_dict(), path, is_ours=sweep_file.is_sweep)
-
-
-def _run(command: Sequence[str], stop: processes.StopRequest) -> int:
-    """Run a step with this terminal's output; return its exit code. A signal ends all its processes."""
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, preexec_fn=processes.tied())
-    while process.poll() is None and not stop:
-        time.sleep(POLL_SECONDS / 4)
-    if stop:
-        processes.end_descendants(LAUNCHER_GRACE_SECONDS)
-    return process.wait()
 
 
 def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
@@ -174,11 +154,12 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
         if not equals or key not in KEYS:
             values_of(platform, [argument])  # raises ConfigError with what is allowed
         texts[key] = text
-    known = {key: value.text for key, value in values_of(platform, _firsts(texts)).items()}
-    for key in LISTS:
+    firsts = [f"{key}={text.partition(',')[0]}" for key, text in texts.items()]
+    known = {key: value.text for key, value in values_of(platform, firsts).items()}
+    for key, example in LISTS.items():
         texts.setdefault(key, known[key])
         if "all" in texts[key].split(","):
-            raise ConfigError(f"{key}={texts[key]}: a sweep needs names; name them, e.g. {key}={_example(key)}")
+            raise ConfigError(f"{key}={texts[key]}: a sweep needs names; name them, e.g. {key}={example}")
     if known["METHOD"] == "both":
         raise ConfigError("METHOD=both: a sweep changes the settings of one method; set METHOD=equal or METHOD=best")
     if known["LAUNCHER"] == "slurm":
@@ -199,14 +180,6 @@ def arguments_of(sweep: Sweep, point: Point) -> list[str]:
     """Return the settings of a point as KEY=VALUE arguments."""
     values = sweep.fixed | point.settings | {"LABEL": point.label}
     return [f"{key}={value}" for key, value in values.items()]
-
-
-def _firsts(texts: Mapping[str, str]) -> list[str]:
-    return [f"{key}={text.partition(',')[0]}" for key, text in texts.items()]
-
-
-def _example(key: str) -> str:
-    return {"FRAMEWORK": "mega,hf", "MODEL": "llama,qwen"}[key]
 
 
 def _values(key: str, text: str) -> list[str]:

@@ -35,9 +35,9 @@ from train.common.weights import WeightSource
 from train.hf import resolved as hf_resolved
 from train.hf import sharding
 from train.hf.model import build_model, set_recompute
-from train.job.callbacks import hf_callback
 from train.job.job import Job
 from train.job.recorder import StepRecorder
+from train.job.report import hf_callback
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig

@@ -29,9 +29,9 @@ from train.common import trainer
 from train.common.loading import TimedBatches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
-from train.job.callbacks import lightning_callback
 from train.job.job import Job
 from train.job.recorder import StepRecorder
+from train.job.report import lightning_callback
 from train.mega import releases
 from train.mega import weights as mega_weights
 from train.mega.resolved import gpt_of

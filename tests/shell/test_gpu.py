@@ -70,7 +70,7 @@ def left_behind(sleepers: list[int], job: str = "train_cpu_mega_llama_run1") -> 
 
 @pytest.mark.parametrize(
     ("has_driver", "reason"),
-    [(False, "no nvidia-smi, amd-smi or rocm-smi is on PATH"), (True, "nvidia-smi lists none")],
+    [(False, "neither nvidia-smi nor amd-smi is on PATH"), (True, "nvidia-smi lists none")],
 )
 def test_a_machine_without_a_gpu_says_so(machine: Machine, has_driver: bool, reason: str) -> None:
     if has_driver:

@@ -141,11 +141,6 @@ class Machine:
         for name, content in (("static", static), ("metric", metric), ("process", process or nobody)):
             (self.answers / f"amd_{name}.json").write_text(json.dumps(content))
 
-    def rocm(self, printed: str) -> None:
-        """Install rocm-smi with this output."""
-        self.install("rocm-smi")
-        (self.answers / "rocm.json").write_text(printed)
-
     def calls(self) -> list[str]:
         """Return the commands that were run."""
         return (self.answers / "calls").read_text().splitlines()

@@ -53,7 +53,7 @@ def started(monkeypatch, tmp_path):
         monkeypatch.setattr(matrix.plan, name, partial(getattr(configure, name), root=tmp_path))
     steps, codes = [], {"equal": 0, "best": 0}
 
-    def run(one, stop, is_locked, status):
+    def run(one, status, stop, is_locked):
         steps.append(one.config.method)
         return codes[one.config.method], codes[one.config.method] != 2
 

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from checkout import ROOT
 
 from train import probe
-from train.probing import bandwidth, collectives, rates, report, timing
+from train.probing import collectives, rates, report
 
 CPU = torch.device("cpu")
 JOB = (
@@ -36,7 +35,7 @@ JOB = (
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rates.SIZES, "cpu", (64, 128))
     monkeypatch.setitem(rates.ATTENTION, "cpu", (1, 2, 64, 16))
-    monkeypatch.setattr(bandwidth, "array_bytes", lambda device: 2**20)
+    monkeypatch.setattr(rates, "array_bytes", lambda device: 2**20)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -57,7 +56,7 @@ def test_the_file_of_this_machine(small: None, tmp_path: Path, capsys: pytest.Ca
     assert content["environment"]["OMP_NUM_THREADS"] == "1"
     for rate in content["rates"].values():
         every = [*rate["rounds"], *(value for one in rate["tried"] for value in one["tflops"])]
-        assert rate["best_tflops"] == max(every) and len(rate["rounds"]) >= timing.LEAST_BLOCKS
+        assert rate["best_tflops"] == max(every) and len(rate["rounds"]) >= rates.LEAST_BLOCKS
         assert rate["shape"] in [[64, 64, 64], [128, 128, 128]]
     assert set(content["bandwidth"]) == {"copy", "triad"}
     assert [tuple(one[key] for key in ("name", "bytes", "ranks", "nodes")) for one in content["collectives"]] == [
@@ -172,18 +171,6 @@ def test_what_is_multiplied_has_the_shape_and_the_type_that_is_said() -> None:
         assert (tuple(product.shape), product.dtype) == ((3, 5), kind)
 
 
-def test_a_call_is_timed_in_blocks_with_the_threads_of_torch() -> None:
-    threads: set[int] = set()
-
-    def call() -> None:
-        threads.add(torch.get_num_threads())
-        time.sleep(0.01)
-
-    found = timing.measured(call, 0.0)
-    assert min(found) >= 0.01 and len(found) >= timing.LEAST_BLOCKS
-    assert threads == {torch.get_num_threads()}
-
-
 def test_a_copy_counts_two_arrays_and_a_triad_three(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
 
@@ -191,14 +178,14 @@ def test_a_copy_counts_two_arrays_and_a_triad_three(monkeypatch: pytest.MonkeyPa
         results.append(function())
         return [1e-3, 1e-3]
 
-    monkeypatch.setattr(bandwidth, "array_bytes", lambda device: 10**6)
-    monkeypatch.setattr(bandwidth, "measured", in_a_millisecond)
-    found = {name: bandwidth.measure(CPU, name, 0.0) for name in ("copy", "triad")}
+    monkeypatch.setattr(rates, "array_bytes", lambda device: 10**6)
+    monkeypatch.setattr(rates, "measured", in_a_millisecond)
+    found = {name: rates.bandwidth(CPU, name, 0.0) for name in ("copy", "triad")}
     # 2 and 3 million bytes in a millisecond
     figures = {name: (one["gb_per_second"], one["gb"]) for name, one in found.items()}
     assert figures == {"copy": (2.0, 0.002), "triad": (3.0, 0.003)}
     with pytest.raises(NotImplementedError):
-        bandwidth.measure(CPU, "host_to_device", 0.0)
+        rates.bandwidth(CPU, "host_to_device", 0.0)
     assert torch.equal(results[-1], torch.full((250_000,), 1.5 + 3.0 * 1.5)), "b plus three times c"
 
 
@@ -206,8 +193,8 @@ def test_a_copy_counts_two_arrays_and_a_triad_three(monkeypatch: pytest.MonkeyPa
 def test_an_array_is_four_times_the_largest_cache_and_fits_into_memory(
     monkeypatch: pytest.MonkeyPatch, free: int, wanted: int
 ) -> None:
-    monkeypatch.setattr(bandwidth.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
-    assert bandwidth.array_bytes(CPU) == wanted
+    monkeypatch.setattr(rates.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    assert rates.array_bytes(CPU) == wanted
 
 
 @pytest.mark.parametrize(
@@ -261,7 +248,7 @@ def test_under_torchrun_its_processes_are_the_ranks_of_all_nodes_and_of_one(tmp_
 
 def test_the_spread_is_half_of_the_middle_half_by_hand() -> None:
     # quartiles of 1 to 7: 2, 4 and 6
-    assert timing.spread_percent([7.0, 1.0, 2.0, 6.0, 3.0, 5.0, 4.0]) == 50.0
+    assert rates.spread_percent([7.0, 1.0, 2.0, 6.0, 3.0, 5.0, 4.0]) == 50.0
 
 
 CONTENT: dict[str, Any] = {

@@ -8,7 +8,7 @@ import sys
 import pytest
 from checkout import ROOT
 
-from train import set_up
+from train import matrix
 
 
 @pytest.fixture
@@ -21,14 +21,16 @@ def setup(tmp_path, monkeypatch):
         script.chmod(0o755)
 
     does("exit 0")
-    monkeypatch.setattr(set_up, "SETUP", script)
-    monkeypatch.setattr(set_up.processes, "end_with_parent", lambda *arguments: None)
+    monkeypatch.setattr(matrix, "SETUP", script)
+    monkeypatch.setattr(matrix.processes, "end_with_parent", lambda *arguments: None)
     return does
 
 
 def run(tmp_path, *settings):
     where = [f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={tmp_path / 'data'}", "MODEL=llama", "FRAMEWORK=mega"]
-    return set_up.main(["--platform", "cpu", *where, *settings])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["matrix", "--set-up", "--platform", "cpu", *where, *settings])
+        return matrix.main()
 
 
 def status(tmp_path):

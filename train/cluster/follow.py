@@ -13,8 +13,7 @@ from train.job import processes
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import RemoteLog, progress
 from train.runner.run_job import conclude, conclude_without_result
-from train.runner.state import RUNNING, JobState
-from train.runner.status_file import StatusFile
+from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
 from utils.results.store import ResultError
 from utils.written import note
@@ -51,11 +50,6 @@ class QueueEntry:
     reason: str = ""
     nodes: str = ""
 
-    @property
-    def is_ended(self) -> bool:
-        """True if no process of the job runs any more."""
-        return self.state in (*ENDED, GONE)
-
 
 @dataclass
 class SlurmJob:
@@ -83,7 +77,7 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
     asked_at, is_cancelled, error = 0.0, False, ""
     while left := [job for job in jobs if not job.state.is_done]:
         if stop and not is_cancelled:
-            cancel([job.number for job in left])
+            _ask(["scancel", *(job.number for job in left)])
             is_cancelled, asked_at = True, 0.0
         if time.monotonic() - asked_at >= POLL_SECONDS:
             asked_at = time.monotonic()
@@ -113,7 +107,7 @@ def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, l
             job.state.state, job.state.started = RUNNING, time.monotonic()
             job.log = RemoteLog(job.log_path, job.state.take_step)
             view.job_started(job.state)
-        if entry.is_ended:
+        if entry.state in (*ENDED, GONE):
             _end(job, stop)
             view.job_ended(job.state)
     return ""
@@ -211,11 +205,6 @@ def troubled_nodes(nodes: str) -> list[str]:
     found = [line.split("|", 2) for line in dict.fromkeys(lines)]
     sick = ("down", "drain", "fail", "unk", "err")
     return [f"node {name} is {state} ({reason})" for name, state, reason in found if state.lower().startswith(sick)]
-
-
-def cancel(numbers: Sequence[str]) -> None:
-    """Cancel waiting and running jobs; raise SlurmError."""
-    _ask(["scancel", *numbers])
 
 
 def _ask(command: Sequence[str], given: str = "", environment: Mapping[str, str] | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from train.job import rank_environment
@@ -44,8 +44,7 @@ def job_name(job: Job) -> str:
 
 def log_pattern(job: Job) -> Path:
     """Return the path of a job's output; Slurm replaces `%j` by the number of the job."""
-    label = f"{job.config.label}_" if job.config.label else ""
-    return job.config.output_dir / "logs" / f"{label}{job.name}_slurm%j.log"
+    return job.config.output_dir / "logs" / f"{job.labelled}_slurm%j.log"
 
 
 def runtime(config: RunConfig) -> str:
@@ -145,18 +144,14 @@ def _container(config: RunConfig) -> list[str]:
         mounts.setdefault(Path(config.dataset).expanduser().absolute().parent, "ro")
     if (ROOT / "secrets.env").exists():
         mounts[ROOT / "secrets.env"] = "hidden"
+    options = []
+    for path, mode in sorted(mounts.items(), key=lambda item: len(item[0].parts)):
+        if any(sign in str(path) for sign in ":,\n"):
+            raise ConfigError(f"{path}: pyxis cannot mount a path with a colon or a comma; rename it")
+        options.append(f"/dev/null:{path}" if mode == "hidden" else f"{path}:{path}{':ro' if mode == 'ro' else ''}")
     return [
         f"--container-image={config.slurm_image}",
-        f"--container-mounts={','.join(_mounts(mounts.items()))}",
+        f"--container-mounts={','.join(options)}",
         f"--container-workdir={ROOT}",
         "--no-container-mount-home",
     ]
-
-
-def _mounts(folders: Iterable[tuple[Path, str]]) -> list[str]:
-    mounts = []
-    for path, mode in sorted(folders, key=lambda item: len(item[0].parts)):
-        if any(sign in str(path) for sign in ":,\n"):
-            raise ConfigError(f"{path}: pyxis cannot mount a path with a colon or a comma; rename it")
-        mounts.append(f"/dev/null:{path}" if mode == "hidden" else f"{path}:{path}{':ro' if mode == 'ro' else ''}")
-    return mounts

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from train.machine import planned_gpus
+from train.machine import gpus
 from utils.errors import ConfigError
 from utils.hardware.detect import visible_gpus
 from utils.settings.combinations import COUNTERPART, OF_PLATFORM
@@ -60,7 +60,7 @@ def without_missing(
     the platform's GPUs it assumes the frameworks of the vendor's image. Raises HardwareError as `visible_gpus` does.
     """
     asked = values_of(platform, settings)["FRAMEWORK"].text
-    if is_dry_run and not (planned_gpus.has_torch() and visible_gpus(platform)):
+    if is_dry_run and not (gpus.has_torch() and visible_gpus(platform)):
         if platform != "cpu":
             print(
                 "note: no torch here sees a GPU, so the plan assumes the frameworks of the vendor's image",

@@ -24,8 +24,7 @@ from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
 from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
-from train.profiling import profile_json
-from train.profiling.recording import StepRecording
+from train.profiling.recording import StepRecording, gather_files, profile_content, warnings_of, write_profile
 from train.profiling.tools import RECORDINGS
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import Override
@@ -74,7 +73,7 @@ class Data:
 
 
 class Framework(ABC):
-    """What differs between the frameworks that torchrun starts; `main` owns everything else of a training."""
+    """The differences between the frameworks that torchrun starts; `main` owns everything else of a training."""
 
     name: str
     """As in FRAMEWORK."""
@@ -210,14 +209,14 @@ def finish_profile(job: Job, report: JobReport) -> None:
     recorder = report.recorder
     if recorder is None or not isinstance(recorder.profile, StepRecording):
         return
-    files = profile_json.gather(recorder.profile)
+    files = gather_files(recorder.profile)
     if not report.is_reporter or recorder.steps_done != job.config.train_iterations:
         return
     folder, profile = recorder.profile.folder, recorder.profile.profile
-    report.warnings += profile_json.warnings_of(files)
+    report.warnings += warnings_of(files)
     if profile.tool == TORCH:
-        found = profile_json.content(report.result("ok", None), profile, recorder.profiled_seconds, files)
-        report.warnings += profile_json.write(folder, found)
+        found = profile_content(report.result("ok", None), profile, recorder.profiled_seconds, files)
+        report.warnings += write_profile(folder, found)
     print(f"    profile: {profile.text}, in {folder}", flush=True)
 
 

@@ -15,16 +15,12 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from train.energy import bus_ids as addresses
-from train.energy.gpu_reader import WRAP, Calls, GpuFacts, ReaderError, Reading, in_one_line, number, select
+from train.energy.gpu_reader import WRAP, Gpu, GpuFacts, ReaderError, Reading, in_one_line, normal, number, select
 
 LIBRARY = "AMD SMI"
-NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, NOT_FOUND = 2, 10, 34, 31
-"""AMDSMI_STATUS_NOT_SUPPORTED and so on, amdsmi.h."""
-FINAL, LOST = (NOT_SUPPORTED, NO_PERMISSION), (DRIVER_NOT_LOADED, NOT_FOUND)
 CLOCKS = ("current_gfxclks", "current_gfxclk", "average_gfxclk_frequency")
 """Keys of the table for the clock of the compute units; the first with a number counts."""
 THROTTLE = {
@@ -36,28 +32,24 @@ THROTTLE = {
 }
 """Counters that grow while clocks are reduced, and the names that amd-smi prints for them."""
 UNUSABLE = (KeyError, TypeError, ValueError)
-"""What zeus raises where amdsmi returns "N/A" in place of a number, or another version's keys."""
+"""Exceptions of zeus where amdsmi returns "N/A" in place of a number, or another version's keys."""
 NO_LIBRARY = (ImportError, OSError, AttributeError, KeyError)
-"""What `import amdsmi` raises without libamd_smi.so, or with one of another version."""
+"""Exceptions of `import amdsmi` without libamd_smi.so, or with one of another version."""
 
 
-class AmdGpu:
-    """One AMD GPU, or one die of a package with two; `gpu` is its object in zeus."""
+class AmdGpu(Gpu):
+    """One AMD GPU, or one die of a package with two."""
 
-    def __init__(self, smi: Any, gpu: Any, facts: GpuFacts, calls: Calls) -> None:
-        self.facts = facts
-        self._smi, self._gpu, self._calls = smi, gpu, calls
-        self._before: dict[str, float] = {}
-
-    @property
-    def why(self) -> Mapping[str, str]:
-        """The reasons for values that are None for good."""
-        return self._calls.why
+    FINAL = frozenset((2, 10))
+    """AMDSMI_STATUS_NOT_SUPPORTED and NO_PERM. A value that is "N/A" now may be there the next time."""
+    LOST = frozenset((34, 31))
+    """AMDSMI_STATUS_DRIVER_NOT_LOADED and NOT_FOUND, amdsmi.h."""
+    _before: Mapping[str, float] = {}
 
     def read(self) -> Reading:
         """Return the values now; raise GpuLostError if the driver or the device is gone."""
-        gpu, value = self._gpu, self._calls.value
-        table = value("table", lambda: self._smi.amdsmi_get_gpu_metrics_info(gpu.handle)) or {}
+        gpu, value = self._device, self.value
+        table = value("table", lambda: self._library.amdsmi_get_gpu_metrics_info(gpu.handle)) or {}
         return [
             number(value("counter_mj", gpu.get_total_energy_consumption)),
             number(value("instant_mw", gpu.get_instant_power_usage)),
@@ -77,26 +69,29 @@ class AmdGpu:
             return None
         return [THROTTLE[key] for key, count in now.items() if count > before.get(key, count)]
 
+    def code(self, error: BaseException) -> Any:
+        """Return AMD SMI's code of an error; None for another error."""
+        get = getattr(error, "get_error_code", None)
+        return get() if get is not None else None
+
 
 def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[AmdGpu]]:
     """Return the name of the library and the GPUs of the job; raise ReaderError."""
     smi, zeus, base = _libraries()
     try:
         smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
-        handles = {
-            addresses.normal(smi.amdsmi_get_gpu_device_bdf(one)): one for one in smi.amdsmi_get_processor_handles()
-        }
+        handles = {normal(smi.amdsmi_get_gpu_device_bdf(one)): one for one in smi.amdsmi_get_processor_handles()}
         chosen = select(handles, bus_ids, count, why_unknown, LIBRARY)
         packages = {bus_id: _package(smi, handle) or bus_id for bus_id, handle in handles.items()}
         dies = Counter(packages.values())
         gpus = []
         for bus_id, handle in chosen:
             gpu = zeus.AMDGPU(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
-            if addresses.normal(smi.amdsmi_get_gpu_device_bdf(gpu.handle)) != bus_id:
+            if normal(smi.amdsmi_get_gpu_device_bdf(gpu.handle)) != bus_id:
                 raise ReaderError(f"zeus opened another GPU than the one at {bus_id}")
             package = packages[bus_id]
             facts = GpuFacts(bus_id, str(gpu.get_name()), package, dies[package], _wraps_mj(smi, handle))
-            gpus.append(AmdGpu(smi, gpu, facts, _calls(smi, base)))
+            gpus.append(AmdGpu(facts, smi, gpu, (smi.AmdSmiException, base, *UNUSABLE)))
     except (smi.AmdSmiException, base) as error:
         raise ReaderError(
             f"{LIBRARY}: {in_one_line(error)}; amd-smi must work for this user: groups video and render"
@@ -133,19 +128,6 @@ def _wraps_mj(smi: Any, handle: Any) -> float | None:
     except smi.AmdSmiException:
         return None
     return None if resolution is None else WRAP * resolution / 1e3
-
-
-def _calls(smi: Any, base: type[Exception]) -> Calls:
-    """A value that is "N/A" now may be there the next time; only the library's own refusal is final."""
-    return Calls((smi.AmdSmiException, base, *UNUSABLE), _has_code(LOST), _has_code(FINAL))
-
-
-def _has_code(codes: tuple[int, ...]) -> Callable[[Exception], bool]:
-    def matches(error: Exception) -> bool:
-        found = (getattr(one, "get_error_code", None) for one in (error, error.__cause__))
-        return any(code() in codes for code in found if code is not None)
-
-    return matches
 
 
 def _mean(value: Any) -> float | None:

@@ -1,13 +1,29 @@
 """One GPU as the sampler sees it, in one form for both vendors: what a reading holds, and errors that stay errors.
 
-A value that a device does not report is None, and `why` says why, once for each value. It is never 0.
+A value that a device does not report is None, and `why` has the reason, once for each value. It is never 0.
+
+GPUs are named by their PCI bus ids, in the order of the job's ranks: CUDA or HIP is asked, no index is translated. The
+indices of CUDA or HIP are not those of NVML or AMD SMI: CUDA puts the fastest GPU first unless CUDA_DEVICE_ORDER is
+PCI_BUS_ID, HIP has an order of its own, and the `*_VISIBLE_DEVICES` variables hide and reorder both, by number or by
+UUID. The PCI bus id is the same for all of them. The runtime is asked in a process that ends at once, because it would
+keep the devices open. No context is made on a device.
 """
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
+
+from utils.arguments import Parser, run
+from utils.settings.config import ROOT
 
 FIELDS = (
     *("counter_mj", "instant_mw", "average_mw", "sm_clock_mhz", "memory_clock_mhz", "temperature_celsius"),
@@ -17,10 +33,22 @@ FIELDS = (
 device), clocks in MHz, temperature in C, use in percent, and the reasons for reduced clocks as a list of names."""
 WRAP = 2**32
 """Counters of 32 bits start again at 0 here."""
+TIMEOUT_SECONDS = 30.0
+CHARACTERS = 64
+FUNCTIONS = {
+    "nvd": ("cuDeviceGetCount", "cuDeviceGetPCIBusId"),
+    "amd": ("hipGetDeviceCount", "hipDeviceGetPCIBusId"),
+}
+"""Functions of CUDA's driver API and of the HIP runtime API for the number of devices and the PCI bus id of one."""
+_ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])")
 
 
 class ReaderError(RuntimeError):
     """The GPUs of the job cannot be read at all; the message contains the reason and, if there is one, the remedy."""
+
+
+class RuntimeUnknownError(RuntimeError):
+    """CUDA or HIP could not be asked for the devices; the message contains the reason."""
 
 
 class GpuLostError(RuntimeError):
@@ -45,29 +73,27 @@ Reading = list[Any]
 """The values of FIELDS."""
 
 
-class Gpu(Protocol):
-    """A GPU that is read again and again."""
+class Gpu:
+    """A GPU that is read again and again; a call that the device refuses for good is not repeated."""
 
-    facts: GpuFacts
+    FINAL: frozenset[int]
+    """Codes of errors that will come again: not supported, or no permission."""
+    LOST: frozenset[int]
+    """Codes of errors after which the device or the driver is gone."""
 
-    @property
-    def why(self) -> Mapping[str, str]:
+    def __init__(self, facts: GpuFacts, library: Any, device: Any, errors: tuple[type[Exception], ...]) -> None:
+        """`device` is its object in zeus, `errors` are the exceptions of the vendor's library and of zeus."""
+        self.facts, self._library, self._device, self._errors = facts, library, device, errors
+        self.why: dict[str, str] = {}
         """The reasons for values that are None for good, by field."""
 
     def read(self) -> Reading:
         """Return the values now; raise GpuLostError if the device is gone."""
+        raise NotImplementedError
 
-
-@dataclass
-class Calls:
-    """The calls that read a GPU; a call that the device refuses for good is not repeated."""
-
-    errors: tuple[type[Exception], ...]
-    """Exceptions of the vendor's library and of zeus."""
-    is_lost: Callable[[Exception], bool]
-    is_final: Callable[[Exception], bool]
-    """Whether an error will come again: not supported, or no permission."""
-    why: dict[str, str] = field(default_factory=dict)
+    def code(self, error: BaseException) -> Any:
+        """Return the code of the vendor's library for an error; None for another error."""
+        raise NotImplementedError
 
     def value(self, name: str, call: Callable[[], Any]) -> Any:
         """Return the value of a call; None if it fails. Raises GpuLostError if the device is gone."""
@@ -75,10 +101,11 @@ class Calls:
             return None
         try:
             return call()
-        except self.errors as error:
-            if self.is_lost(error):
+        except self._errors as error:
+            codes = {self.code(one) for one in (error, error.__cause__) if one is not None}
+            if codes & self.LOST:
                 raise GpuLostError(f"the GPU is lost: {in_one_line(error)}") from error
-            if self.is_final(error):
+            if codes & self.FINAL:
                 self.why[name] = f"{type(error).__name__}: {in_one_line(error)}"
             return None
 
@@ -115,3 +142,84 @@ def select(
     if missing:
         raise ReaderError(f"{library} does not show the GPU at {', '.join(missing)}, which the job uses")
     return [(one, known[one]) for one in bus_ids[:count]]
+
+
+def normal(bus_id: str | bytes) -> str:
+    """Return a PCI address as `0000:17:00.0`; NVML writes the domain with eight digits. Raises ValueError."""
+    text = (bus_id.decode("ascii") if isinstance(bus_id, bytes) else bus_id).strip("\0 \n").lower()
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise ValueError(f"got {text!r}, wanted a PCI address such as 0000:17:00.0")
+    domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
+
+
+def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the bus ids of the GPUs that a process with this environment sees; raise RuntimeUnknownError."""
+    command = [sys.executable, "-m", "train.energy.gpu_reader", "--platform", platform]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=dict(environ), capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        )
+        if done.returncode == 0:
+            return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])]
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise RuntimeUnknownError(f"the runtime did not answer: {error}") from error
+    said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    raise RuntimeUnknownError(said[-1].removeprefix("error: "))
+
+
+def main() -> int:
+    """Print the bus ids as a JSON list."""
+    parser = Parser(prog="python -m train.energy.gpu_reader", description=main.__doc__)
+    parser.add_argument("--platform", required=True, choices=FUNCTIONS)
+    try:
+        print(json.dumps(_bus_ids(parser.parse_args().platform)))
+    except RuntimeUnknownError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _bus_ids(platform: str) -> list[str]:
+    """Ask CUDA or HIP in this process."""
+    runtime = _library(platform)
+
+    def call(name: str, *arguments: Any) -> None:
+        if code := getattr(runtime, name)(*arguments):
+            raise RuntimeUnknownError(f"{name} returned {code}")
+
+    count, found = ctypes.c_int(), []
+    get_count, get_bus_id = FUNCTIONS[platform]
+    if platform == "nvd":
+        call("cuInit", 0)
+    call(get_count, ctypes.byref(count))
+    for index in range(count.value):
+        device, text = ctypes.c_int(index), ctypes.create_string_buffer(CHARACTERS)
+        if platform == "nvd":
+            call("cuDeviceGet", ctypes.byref(device), index)
+        call(get_bus_id, text, CHARACTERS, device)
+        found.append(text.value.decode("ascii"))
+    return found
+
+
+def _library(platform: str) -> ctypes.CDLL:
+    """Load the driver of CUDA or the runtime of HIP; AMD's image has HIP among the packages of its Python."""
+    spec = importlib.util.find_spec("torch")  # not imported
+    of_torch = [f"{folder}/lib/libamdhip64.so" for folder in (spec.submodule_search_locations if spec else None) or ()]
+    rocm = os.environ.get("ROCM_PATH", "/opt/rocm")
+    names = {
+        "nvd": ["libcuda.so.1", "libcuda.so"],
+        "amd": [*of_torch, "libamdhip64.so", f"{rocm}/lib/libamdhip64.so"],
+    }
+    problem = ""
+    for name in names[platform]:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            problem = str(error)
+    raise RuntimeUnknownError(f"the runtime of the GPUs cannot be loaded ({problem})")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -6,14 +6,14 @@ package and the other dies report none, the package has that power, if the job u
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from train.energy import joules
-from train.energy.gpu_reader import FIELDS
 from train.energy.joules import Floats, Interval, JoulesError
 from train.energy.sample_file import NodeSamples
 
@@ -32,10 +32,22 @@ NOT_A_SLOWDOWN = "gpu_idle"
 
 @dataclass(frozen=True)
 class Measured:
-    """Joules of one package by one way; None with the reason."""
+    """Joules of one package by one way, or what follows from them; None with the reason."""
 
     joules: float | None
     why: str = ""
+
+    def per(self, amount: float) -> Measured:
+        """Return the joules for each of an amount: by token, or by second (watts)."""
+        return self if self.joules is None else Measured(self.joules / amount)
+
+
+def total(parts: Sequence[Measured]) -> Measured:
+    """Return the sum; None with the reason of the first part that is None."""
+    if not parts:
+        return Measured(None, "no device was sampled")
+    broken = [one for one in parts if one.joules is None]
+    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in parts))
 
 
 @dataclass(frozen=True)
@@ -49,70 +61,20 @@ class PackageEnergy:
 
 
 @dataclass(frozen=True)
-class Values:
-    """Many values of one kind: their number, sum and maximum."""
-
-    count: int = 0
-    total: float = 0.0
-    largest: float = -math.inf
-
-    def __add__(self, other: Values) -> Values:
-        return Values(self.count + other.count, self.total + other.total, max(self.largest, other.largest))
-
-    @property
-    def mean(self) -> float | None:
-        """The mean; None without a value."""
-        return self.total / self.count if self.count else None
-
-    @property
-    def most(self) -> float | None:
-        """The maximum; None without a value."""
-        return self.largest if self.count else None
-
-
-@dataclass
 class NodeEnergy:
     """Energy and state of one node; the samples themselves are not kept."""
 
     header: Mapping[str, Any]
     why: Mapping[str, str]
-    packages: list[PackageEnergy] = field(default_factory=list)
-    cpu_joules: Measured = field(default_factory=lambda: Measured(None))
-    idle_watts: Measured = field(default_factory=lambda: Measured(None))
-    samples: int = 0
-    hertz: float = 0.0
-    states: dict[str, Values] = field(default_factory=dict)
+    packages: list[PackageEnergy]
+    cpu_joules: Measured
+    idle_watts: Measured
+    samples: int
+    hertz: float
+    states: dict[str, Floats]
     """STATES and `cpu_use_percent` over the steady steps, of all GPUs."""
-    throttled: list[dict[str, float]] = field(default_factory=list)
+    throttled: list[dict[str, float]]
     """For each GPU that reports it, the percentage of its samples with each reason for reduced clocks."""
-
-
-class Column:
-    """The samples of a node, by device and field."""
-
-    def __init__(self, node: NodeSamples) -> None:
-        self.node = node
-        self.times = [float(sample["t"]) for sample in node.samples]
-
-    def gpu(self, index: int, name: str) -> list[Any]:
-        """Return a field of a GPU in each sample, None where it is missing."""
-        place = FIELDS.index(name)
-        readings = (sample.get("gpus") for sample in self.node.samples)
-        return [row[index][place] if row is not None and row[index] is not None else None for row in readings]
-
-    def rapl(self, index: int) -> list[float | None]:
-        """Return the counter of a processor package in each sample, uJ."""
-        return [sample["rapl"][index] if sample.get("rapl") else None for sample in self.node.samples]
-
-    def name(self, index: int) -> str:
-        """Return product and address of a GPU."""
-        gpu = self.node.header["gpus"][index]
-        return f"{gpu['name']} at {gpu['bus_id']}"
-
-    def why(self, index: int, name: str) -> str:
-        """Return the reason why a field of a GPU has no values."""
-        reason = self.node.why.get(str(index)) or self.node.why.get(f"{index}.{name}") or "the device reports N/A"
-        return f"{self.name(index)}: {reason}"
 
 
 def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
@@ -120,87 +82,84 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
 
     Raises JoulesError if the clock of the samples goes back.
     """
-    column = Column(node)
-    joules.require_rising(column.times)
+    joules.require_rising(node.times)
     first, last = intervals[0][0], intervals[-1][1]
-    inside = [place for place, time in enumerate(column.times) if first <= time <= last]
-    found = NodeEnergy(node.header, node.why, samples=len(inside), hertz=len(inside) / (last - first))
-    found.packages = list(_gpu_packages(column, intervals))
-    found.cpu_joules = _processors(column, intervals)
-    found.idle_watts = _idle_watts(column)
+    inside = [place for place, time in enumerate(node.times) if first <= time <= last]
+    states = {}
     for name in STATES:
-        found.states[name] = Values()
-        for index in range(len(node.header["gpus"])):
-            values = column.gpu(index, name)
-            found.states[name] += _values([values[place] for place in inside])
-    found.states["cpu_use_percent"] = _values([node.samples[place]["cpu"] for place in inside])
-    found.throttled = list(_throttled(column, inside))
-    return found
+        columns = [node.gpu(index, name) for index in range(len(node.header["gpus"]))]
+        states[name] = _known([values[place] for values in columns for place in inside])
+    return NodeEnergy(
+        node.header,
+        node.why,
+        packages=list(_gpu_packages(node, intervals)),
+        cpu_joules=_processors(node, intervals),
+        idle_watts=_idle_watts(node),
+        samples=len(inside),
+        hertz=len(inside) / (last - first),
+        states=states | {"cpu_use_percent": _known([node.samples[place]["cpu"] for place in inside])},
+        throttled=list(_throttled(node, inside)),
+    )
 
 
-def _values(found: Sequence[float | None]) -> Values:
-    known = [float(value) for value in found if value is not None]
-    return Values(len(known), math.fsum(known), max(known, default=-math.inf))
+def _known(values: Sequence[float | None]) -> Floats:
+    return np.asarray([value for value in values if value is not None], dtype=np.float64)
 
 
-def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:
+def _gpu_packages(node: NodeSamples, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:
     groups: dict[str, list[int]] = {}
-    for index, gpu in enumerate(column.node.header["gpus"]):
+    for index, gpu in enumerate(node.header["gpus"]):
         groups.setdefault(gpu["package"], []).append(index)
     for members in groups.values():
-        gpus = [column.node.header["gpus"][index] for index in members]
+        gpus = [node.header["gpus"][index] for index in members]
         name = f"{gpus[0]['name']} at {' and '.join(gpu['bus_id'] for gpu in gpus)}"
-        if gpus[0]["package_dies"] > 1 and not any(known in gpus[0]["name"].upper() for known in TWO_DIES):
-            unknown = Measured(None, f"{name}: {PARTITIONS}")
-            yield PackageEnergy(name, len(members), unknown, unknown)
-            continue
-        if len(members) < gpus[0]["package_dies"]:
-            why = f"{name}: the power of its package is that of {gpus[0]['package_dies']} dies, and the job uses "
-            unknown = Measured(None, f"{why}{len(members)} of them")
-            yield PackageEnergy(name, len(members), unknown, unknown)
-            continue
-        counter = _sum(_by_counter(column, index, intervals) for index in members)
-        yield PackageEnergy(name, len(members), counter, _sum(_by_power(column, index, intervals) for index in members))
+        dies, why = gpus[0]["package_dies"], ""
+        if dies > 1 and not any(known in gpus[0]["name"].upper() for known in TWO_DIES):
+            why = PARTITIONS
+        elif len(members) < dies:
+            why = f"the power of its package is that of {dies} dies, and the job uses {len(members)} of them"
+        counter = power = Measured(None, f"{name}: {why}")
+        if not why:
+            counter = _sum([_by_counter(node, index, intervals) for index in members])
+            power = _sum([_by_power(node, index, intervals) for index in members])
+        yield PackageEnergy(name, len(members), counter, power)
 
 
-def _sum(dies: Iterator[Measured]) -> Measured:
+def _sum(dies: Sequence[Measured]) -> Measured:
     """Return the sum over the dies of a package; a die without a value counts nothing if another one has a value."""
-    found = list(dies)
-    values = [one.joules for one in found if one.joules]
-    if not values:
-        return found[0]
-    broken = [one for one in found if one.joules is None and not one.why.startswith(SILENT)]
-    return broken[0] if broken else Measured(sum(values))
+    if not any(one.joules for one in dies):
+        return dies[0]
+    return total([one for one in dies if one.joules or (one.joules is None and not one.why.startswith(SILENT))])
 
 
 SILENT = "no values: "
 """Beginning of the reason of a device that reports nothing, as opposed to one whose values are unusable."""
 
 
-def _by_counter(column: Column, index: int, intervals: Sequence[Interval]) -> Measured:
-    times, counts = joules.known(column.times, column.gpu(index, "counter_mj"))
+def _by_counter(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> Measured:
+    times, counts = joules.known(node.times, node.gpu(index, "counter_mj"))
     if not len(counts):
-        return Measured(None, SILENT + column.why(index, "counter_mj"))
-    wraps = column.node.header["gpus"][index]["counter_wraps_mj"]
-    where, lost = f"{column.name(index)}, counter", column.node.why.get(str(index))
+        return Measured(None, SILENT + node.why_of(index, "counter_mj"))
+    wraps = node.header["gpus"][index]["counter_wraps_mj"]
+    where, lost = f"{node.name(index)}, counter", node.why.get(str(index))
     return _measured(times, lambda: joules.by_counter(times, counts, MILLI, wraps), intervals, where, lost)
 
 
-def _by_power(column: Column, index: int, intervals: Sequence[Interval]) -> Measured:
+def _by_power(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> Measured:
     """Integrate the power of this moment, or the average that the device makes where it does not report the first."""
-    times, watts = _power(column, index)
+    times, watts = _power(node, index)
     if not watts.any():
-        said = f"{column.name(index)}: the device reports 0 W" if len(watts) else column.why(index, "instant_mw")
+        said = f"{node.name(index)}: the device reports 0 W" if len(watts) else node.why_of(index, "instant_mw")
         return Measured(None, SILENT + said)
-    lost = column.node.why.get(str(index))
-    return _measured(times, lambda: joules.by_power(times, watts), intervals, f"{column.name(index)}, power", lost)
+    lost = node.why.get(str(index))
+    return _measured(times, lambda: joules.by_power(times, watts), intervals, f"{node.name(index)}, power", lost)
 
 
-def _power(column: Column, index: int) -> tuple[Floats, Floats]:
+def _power(node: NodeSamples, index: int) -> tuple[Floats, Floats]:
     """Return times and watts of a GPU."""
-    times, milliwatts = joules.known(column.times, column.gpu(index, "instant_mw"))
+    times, milliwatts = joules.known(node.times, node.gpu(index, "instant_mw"))
     if not milliwatts.any():
-        times, milliwatts = joules.known(column.times, column.gpu(index, "average_mw"))
+        times, milliwatts = joules.known(node.times, node.gpu(index, "average_mw"))
     return times, milliwatts * MILLI
 
 
@@ -213,28 +172,25 @@ def _measured(
         return Measured(None, f"{where}: {error}" + (f" ({lost})" if lost else ""))
 
 
-def _processors(column: Column, intervals: Sequence[Interval]) -> Measured:
-    packages = column.node.header["packages"]
+def _processors(node: NodeSamples, intervals: Sequence[Interval]) -> Measured:
+    packages = node.header["packages"]
     if not packages:
-        return Measured(None, column.node.why.get("rapl", "no RAPL"))
-    found = [_processor(column, index, package, intervals) for index, package in enumerate(packages)]
-    broken = [one for one in found if one.joules is None]
-    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in found))
+        return Measured(None, node.why.get("rapl", "no RAPL"))
+    return total([_processor(node, index, package, intervals) for index, package in enumerate(packages)])
 
 
-def _processor(column: Column, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
-    times, counts = joules.known(column.times, column.rapl(index))
+def _processor(node: NodeSamples, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
+    times, counts = joules.known(node.times, node.rapl(index))
     where, wraps = f"RAPL, {package['name']}", package["wraps_uj"]
     return _measured(times, lambda: joules.by_counter(times, counts, MICRO, wraps), intervals, where)
 
 
-def _idle_watts(column: Column) -> Measured:
+def _idle_watts(node: NodeSamples) -> Measured:
     """Return the power of the GPUs, or without a GPU of the processors, before the ranks were started."""
-    node = column.node
     samples = [sample for sample in node.samples if node.ready is not None and sample["t"] <= node.ready]
     if len(samples) < 2:
         return Measured(None, node.why.get("rapl") or "there was no idle period before the job")
-    early = Column(NodeSamples(node.header, samples, node.ready, node.why))
+    early = NodeSamples(node.header, samples, node.ready, node.why)
     if node.header["platform"] == "cpu":
         return _idle_processors(early)
     if not node.header["gpus"]:
@@ -247,23 +203,22 @@ def _idle_watts(column: Column) -> Measured:
             return Measured(None, f"{early.name(index)} {said} before the job")
         watts = _power(early, index)[1]
         if not watts.any() and gpu["package_dies"] == 1:
-            return Measured(None, early.why(index, "instant_mw"))
+            return Measured(None, early.why_of(index, "instant_mw"))
         total += float(watts.mean()) if len(watts) else 0.0
     return Measured(total)
 
 
-def _idle_processors(early: Column) -> Measured:
-    use = statistics.fmean(sample["cpu"] for sample in early.node.samples)
+def _idle_processors(early: NodeSamples) -> Measured:
+    use = statistics.fmean(sample["cpu"] for sample in early.samples)
     if use > IDLE_USE_PERCENT:
         return Measured(None, f"the cores were {use:.0f} % used before the job")
     start, end = early.times[0], early.times[-1]
-    spent = _processors(early, [(start, end)])
-    return spent if spent.joules is None else Measured(spent.joules / (end - start))
+    return _processors(early, [(start, end)]).per(end - start)
 
 
-def _throttled(column: Column, inside: Sequence[int]) -> Iterator[dict[str, float]]:
-    for index in range(len(column.node.header["gpus"])):
-        rows = column.gpu(index, "throttle")
+def _throttled(node: NodeSamples, inside: Sequence[int]) -> Iterator[dict[str, float]]:
+    for index in range(len(node.header["gpus"])):
+        rows = node.gpu(index, "throttle")
         known: list[Sequence[str]] = [rows[place] for place in inside if rows[place] is not None]
         names = {name for row in known for name in row} - {NOT_A_SLOWDOWN}
         if known:

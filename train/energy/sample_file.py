@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from train.energy.gpu_reader import FIELDS
 from train.job.job import Job, log_path
 from utils.written import note
 
@@ -34,6 +36,31 @@ class NodeSamples:
     """End of the idle period, seconds of the clock; None if it was not reached."""
     why: dict[str, str] = field(default_factory=dict)
     """Reasons for missing values: `gpu.field`, `gpu` for one that is gone, or a name of the header's reasons."""
+
+    @cached_property
+    def times(self) -> list[float]:
+        """The time of each sample."""
+        return [float(sample["t"]) for sample in self.samples]
+
+    def gpu(self, index: int, name: str) -> list[Any]:
+        """Return a field of a GPU in each sample, None where it is missing."""
+        place = FIELDS.index(name)
+        readings = (sample.get("gpus") for sample in self.samples)
+        return [row[index][place] if row is not None and row[index] is not None else None for row in readings]
+
+    def rapl(self, index: int) -> list[float | None]:
+        """Return the counter of a processor package in each sample, uJ."""
+        return [sample["rapl"][index] if sample.get("rapl") else None for sample in self.samples]
+
+    def name(self, index: int) -> str:
+        """Return product and address of a GPU."""
+        gpu = self.header["gpus"][index]
+        return f"{gpu['name']} at {gpu['bus_id']}"
+
+    def why_of(self, index: int, name: str) -> str:
+        """Return the reason why a field of a GPU has no values."""
+        reason = self.why.get(str(index)) or self.why.get(f"{index}.{name}") or "the device reports N/A"
+        return f"{self.name(index)}: {reason}"
 
 
 def path_of(job: Job, node: int) -> Path:

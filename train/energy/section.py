@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from train.energy import joules
 from train.energy.joules import JoulesError
-from train.energy.node_energy import Measured, NodeEnergy, PackageEnergy, Values, largest, of_node
+from train.energy.node_energy import Measured, NodeEnergy, PackageEnergy, largest, of_node, total
 from train.energy.sample_file import NodeSamples, SampleFileError, path_of, read
-from train.job import step_clock
 from train.job.job import Job
+from train.job.recorder import CLOCK_KEY, shift_seconds
 from utils.results.performance import warmup_steps
 from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS
 
@@ -42,7 +44,7 @@ def of_result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
 
     The times of the steps, which the result has in this section, are used up.
     """
-    clock = result["energy_metrics"].get(step_clock.KEY)
+    clock = result["energy_metrics"].get(CLOCK_KEY)
     if result["status"] != "ok":
         return unknown(f"not measured: the job ended as {result['status']}")
     if clock is None:
@@ -60,7 +62,7 @@ def unknown(reason: str) -> dict[str, Any]:
 
 
 def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section; `clock` has the ends of the result's steps (train/job/step_clock.py).
+    """Return the section; `clock` has the ends of the result's steps (`clock_of_steps`).
 
     The samples of the nodes are taken one node after the other, because those of a long job are large.
     """
@@ -79,7 +81,7 @@ def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mappi
         found = [
             of_node(node, [(start + shift, end + shift) for start, end in intervals])
             for node in nodes
-            for shift in [step_clock.shift_seconds(clock, node.header)]
+            for shift in [shift_seconds(clock, node.header)]
         ]
     except JoulesError as error:
         return unknown(f"the samples cannot be used: {error}")
@@ -101,46 +103,33 @@ def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
 def _energy(found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int) -> dict[str, Any]:
     """Return energy, its sources and their reasons; `_why` holds the reasons."""
     has_gpus = found[0].header["platform"] != "cpu"
-    cpu, idle = _total([one.cpu_joules for one in found]), _total([one.idle_watts for one in found])
+    cpu, idle = total([one.cpu_joules for one in found]), total([one.idle_watts for one in found])
     packages = [package for one in found for package in one.packages]
     if has_gpus:
         missing = [Measured(None, node.why["gpus"]) for node in found if not node.header["gpus"]]
-        counter = _total(missing or [one.counter for one in packages])
-        power = _total(missing or [one.power for one in packages])
+        counter = total(missing or [one.counter for one in packages])
+        power = total(missing or [one.power for one in packages])
     else:
         counter, power = cpu, Measured(None, cpu.why or "RAPL has a counter and no power")
     energy = _chosen(counter, power, packages, min(one.hertz for one in found))
-    section: dict[str, Any] = {"_why": {}}
     config = result["training_config"]
-    tokens = steps * config["global_batch_size"] * config["sequence_length"]
-    _put(section, "joules", energy)
-    _put(section, "avg_watts", Measured(None if energy.joules is None else energy.joules / seconds, energy.why))
-    _put(section, "joules_per_token", Measured(None if energy.joules is None else energy.joules / tokens, energy.why))
-    for name, one in (("counter_joules", counter), ("integrated_joules", power), ("idle_watts", idle)):
-        _put(section, name, one)
-    _put(section, "cpu_joules", cpu)
+    measured = {
+        "joules": energy,
+        "avg_watts": energy.per(seconds),
+        "joules_per_token": energy.per(steps * config["global_batch_size"] * config["sequence_length"]),
+        **{"counter_joules": counter, "integrated_joules": power, "idle_watts": idle, "cpu_joules": cpu},
+    }
     method = ("gpu_counter" if counter.joules is not None else "gpu_power") if has_gpus else "cpu_rapl"
     is_there = counter.joules is not None or power.joules is not None
-    section["method"] = method if is_there else None
-    section["source"] = _source(method, found[0].header, packages, config["num_gpus"]) if is_there else None
-    section["gpu_count"] = _covered(packages) if has_gpus else None
     why_no_state = NOT_REPORTED if packages else found[0].why.get("gpus", NO_GPU)
-    section["_why"] |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU, "*": why_no_state}
-    return section
-
-
-def _put(section: dict[str, Any], name: str, measured: Measured) -> None:
-    section[name] = measured.joules
-    if measured.joules is None:
-        section["_why"][name] = measured.why
-
-
-def _total(parts: Sequence[Measured]) -> Measured:
-    """Return the sum; None with the reason of the first part that is None."""
-    if not parts:
-        return Measured(None, "no device was sampled")
-    broken = [one for one in parts if one.joules is None]
-    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in parts))
+    others = {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU, "*": why_no_state}
+    return {
+        **{name: one.joules for name, one in measured.items()},
+        "method": method if is_there else None,
+        "source": _source(method, found[0].header, packages, config["num_gpus"]) if is_there else None,
+        "gpu_count": _covered(packages) if has_gpus else None,
+        "_why": {name: one.why for name, one in measured.items()} | others,
+    }
 
 
 def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy], hertz: float) -> Measured:
@@ -174,9 +163,10 @@ def _covered(packages: Sequence[PackageEnergy]) -> int:
 def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
     section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(one.hertz for one in found)}
     for name in found[0].states:
-        values = sum((one.states[name] for one in found), Values())
+        values = np.concatenate([one.states[name] for one in found])
         key = "gpu_use_percent" if name == "use_percent" else name
-        section[f"mean_{key}"], section[f"max_{key}"] = values.mean, values.most
+        section[f"mean_{key}"] = float(values.mean()) if len(values) else None
+        section[f"max_{key}"] = float(values.max()) if len(values) else None
     shares = [share for one in found for share in one.throttled]
     section["throttled_percent"] = largest(shares) if shares else None
     return section

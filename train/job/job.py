@@ -1,10 +1,23 @@
-"""One job of the matrix: its settings, names, paths and identity, and disk space reserved for its result."""
+"""One job of the matrix: its settings, names, paths, identity, temporary folder, and disk space for its result.
+
+The ranks get the temporary folder as TMPDIR, and it goes with the job, however the job ends. Without it torchrun
+(`torchelastic_*`), torch.compile (`torchinductor_*`) and multiprocessing (`pymp-*`) leave folders in the temporary
+folder of the machine. The launcher locks a file in its folder (flock(2)), and the kernel releases the lock when the
+launcher dies: a folder whose lock is free was left behind by a launcher that was killed.
+"""
 
 from __future__ import annotations
 
 import datetime
+import errno
+import fcntl
 import os
 import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +33,18 @@ from utils.written import note
 
 RESERVE_BYTES = 1 << 18
 """A result without samples takes 5 KB, one with 500 steps 60 KB."""
+DISK_SENTENCES = {
+    errno.ENOSPC: "the disk of {folder} is full ({free:,} bytes free)",
+    errno.EDQUOT: "the disk quota for {folder} is used up",
+    errno.EROFS: "the disk of {folder} can only be read",
+    errno.EFBIG: "a file in {folder} is larger than allowed (ulimit -f)",
+}
+_NUMPY = re.compile(r"\d+ requested and \d+ written")
+"""`ndarray.tofile` of numpy raises this without an error number when the disk is full."""
+FOLDER_PREFIX = "tprimat_"
+"""Short, because the path of a Unix socket in the folder has at most 107 bytes (unix(7))."""
+LOCK = ".tprimat_job"
+"""File in the folder; a folder without it is not a job's."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +80,11 @@ class Job:
     def name(self) -> str:
         """Name of the job in messages and log files."""
         return f"train_{self.config.platform}_{self.framework}_{self.model}_run{self.run}"
+
+    @property
+    def labelled(self) -> str:
+        """Name of the job with its label, in the names of other files than its result."""
+        return f"{self.config.label}_{self.name}" if self.config.label else self.name
 
     @property
     def result_path(self) -> Path:
@@ -126,10 +156,9 @@ def utc_now() -> str:
 
 def log_path(job: Job, node: int | None = None) -> Path:
     """Return the path of the log of an attempt on this node, or on the node of the given number."""
-    label = f"{job.config.label}_" if job.config.label else ""
     node = job.config.node_rank if node is None else node
     of_node = f"_node{node}" if node > 0 else ""
-    return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}{of_node}.log"
+    return job.config.output_dir / "logs" / f"{job.labelled}_attempt{job.attempt}{of_node}.log"
 
 
 def profile_folder(job: Job) -> Path:
@@ -166,3 +195,59 @@ def remove_leftovers(result_path: Path) -> None:
 
 def _reserve_path(result_path: Path) -> Path:
     return result_path.with_name(f".{result_path.name}.reserve")
+
+
+def disk_reason(error: BaseException, folders: Sequence[Path]) -> str | None:
+    """Return the disk's reason for an error in a program that writes into `folders`; None for any other error.
+
+    An error names a file only if it could not be opened. Without a name, the reason names the folder whose disk has
+    the least space free.
+    """
+    for cause in _causes(error):
+        number = errno.ENOSPC if cause.errno is None and _NUMPY.search(str(cause)) else cause.errno
+        if number in DISK_SENTENCES:
+            folder = Path(cause.filename).parent if isinstance(cause.filename, str) else min(folders, key=_free)
+            return DISK_SENTENCES[number].format(folder=folder, free=_free(folder))
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[OSError]:
+    while error is not None:
+        if isinstance(error, OSError):
+            yield error
+        error = error.__cause__ or error.__context__
+
+
+def existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(existing(folder)).free
+
+
+@contextmanager
+def job_folder() -> Iterator[Path]:
+    """Yield a new locked folder, which is removed when the block ends; raise OSError if it cannot be made.
+
+    First removes what killed launchers have left.
+    """
+    remove_left_behind()
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+    try:
+        with (folder / "unlocked").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (folder / "unlocked").rename(folder / LOCK)  # under this name it is always locked while the launcher lives
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left_behind() -> None:
+    """Remove the folders of this user's launchers that were killed; those of running launchers stay."""
+    for path in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/{LOCK}"):
+        with suppress(OSError), path.open("r+") as lock:  # BlockingIOError: its launcher runs
+            if os.fstat(lock.fileno()).st_uid == os.getuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)

@@ -49,8 +49,7 @@ class Meeting:
 
 def folder(job: Job) -> Path:
     """Return the folder in which the nodes of a job meet; it exists only while they run."""
-    label = f"{job.config.label}_" if job.config.label else ""
-    return job.config.output_dir / "logs" / f".{label}{job.name}.nodes"
+    return job.config.output_dir / "logs" / f".{job.labelled}.nodes"
 
 
 VARIABLES = ("TPRIMAT_MACHINE", "TPRIMAT_HOSTS")

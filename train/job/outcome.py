@@ -1,8 +1,8 @@
 """The one result of a job, however it ended, and the exit code that follows from it.
 
 Up to four parties see how a job ends: a rank, the launcher of the ranks, the process that started the launcher (the
-matrix) and Slurm. Each gives its account to `finalize_result`, the launcher to `settle`: nothing else decides what the
-result holds.
+matrix) and Slurm. A rank gives its account to `write_of_rank`, the launcher to `settle`, and the other two to
+`finalize_result`: nothing else decides what the result holds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from train.job import disk
-from train.job.job import Job, log_path, release_reserve, remove_leftovers
+from train.job.job import Job, disk_reason, log_path, release_reserve, remove_leftovers
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
@@ -57,28 +56,40 @@ class LauncherEnd:
     """The end from outside, which the launcher cannot know; None if there was none."""
 
 
-def finalize_result(attempt: Attempt, account: dict[str, Any] | LauncherEnd) -> bool:
-    """Write the result that follows from an account, where it overrules the file; return whether it was written.
+def write_of_rank(attempt: Attempt, result: dict[str, Any]) -> bool:
+    """Write the result of a rank and return True, unless there is one: the first rank that fails knows the cause.
+
+    Raises OSError where the disk refuses, and ResultError if OUTPUT_DIR is gone, which is not made anew.
+    """
+    _require_output(attempt.job)
+    path = attempt.job.result_path
+    if result["status"] != "ok":
+        release_reserve(path)
+    is_written = store.write(result, path, replace=False)
+    release_reserve(path)
+    return is_written
+
+
+def finalize_result(attempt: Attempt, end: LauncherEnd) -> None:
+    """Write the result that follows from the end of a launcher, where it overrules the file.
 
     | account | no result of this attempt | an ok result | any other result |
     |---|---|---|---|
-    | `dict`, the result of a rank | is written | stays | stays: the first rank that fails knows the cause |
-    | `LauncherEnd` of the matrix | failed | stays | stays |
-    | `LauncherEnd` of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
+    | of the matrix | failed | stays | stays |
+    | of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
 
-    `settle` has the rows of the launcher. Measurements that are in the file stay in it. A `LauncherEnd` keeps the
-    result of an earlier attempt among the superseded ones. Raises OSError where the disk refuses and ResultError for a
-    damaged file, or if OUTPUT_DIR is gone, which is not made anew.
+    Measurements that are in the file stay in it. The result of an earlier attempt is kept among the superseded ones.
+    Raises OSError where the disk refuses and ResultError for a damaged file, or if OUTPUT_DIR is gone.
     """
     _require_output(attempt.job)
-    if isinstance(account, LauncherEnd):
-        return _finalize_launcher(attempt, account)
     path = attempt.job.result_path
-    if account["status"] != "ok":
-        release_reserve(path)
-    is_written = store.write(account, path, replace=False)
-    release_reserve(path)
-    return is_written
+    if stamp(path) in (None, end.before):
+        remove_leftovers(path)
+        renumbered = _renumbered(attempt)
+        store.write(_with_verdict(renumbered, end.status or "failed", end.reason), path)
+    elif end.cause is not None and (written := store.read(path))["status"] != "ok":
+        reason = f"{end.cause}; its launcher says: {written['reason']}"
+        store.write(_with_verdict(attempt, end.status or written["status"], reason, written), path)
 
 
 def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Completion = lambda result: result) -> str:
@@ -120,7 +131,7 @@ def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Complet
 
 def why_unwritten(job: Job, error: OSError | store.ResultError) -> str:
     """Return why the result of a job could not be written."""
-    return disk.reason(error, [job.config.results_dir]) or str(error)
+    return disk_reason(error, [job.config.results_dir]) or str(error)
 
 
 def exit_code(ending: Ending, status: str) -> int:
@@ -167,20 +178,6 @@ def _assembled(attempt: Attempt, account: dict[str, Any] | Ending) -> tuple[dict
     if account.log_error:
         reason += f"\nthe log is incomplete: {account.log_error}"
     return _with_verdict(attempt, status, reason, written), False
-
-
-def _finalize_launcher(attempt: Attempt, end: LauncherEnd) -> bool:
-    path = attempt.job.result_path
-    if stamp(path) in (None, end.before):
-        remove_leftovers(path)
-        renumbered = _renumbered(attempt)
-        store.write(_with_verdict(renumbered, end.status or "failed", end.reason), path)
-        return True
-    if end.cause is None or (written := store.read(path))["status"] == "ok":
-        return False
-    reason = f"{end.cause}; its launcher says: {written['reason']}"
-    store.write(_with_verdict(attempt, end.status or written["status"], reason, written), path)
-    return True
 
 
 def _renumbered(attempt: Attempt) -> Attempt:

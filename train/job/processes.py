@@ -38,6 +38,9 @@ SIGNAL_EXIT_CODE = 128
 TIMEOUT_EXIT_CODE = 124
 """As in timeout(1)."""
 LAST_OUTPUT_SECONDS = 5.0
+STEP_POLL_SECONDS = 0.05
+LAUNCHER_GRACE_SECONDS = 45.0
+"""Time for a launcher that was asked to stop to end its ranks, by force if needed, and to write a result."""
 APART: set[int] = set()
 """Ids of processes below this one that `descendants` leaves out: whoever started them ends them."""
 
@@ -143,6 +146,25 @@ def stop_request() -> Iterator[StopRequest]:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def run_step(
+    command: Sequence[str | Path],
+    stop: StopRequest,
+    refresh: Callable[[], None] = lambda: None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a command with this terminal's output; return its exit code, or 128 + the signal that asked to stop.
+
+    `refresh` is called every STEP_POLL_SECONDS. A request to stop ends all processes below this one.
+    """
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, preexec_fn=tied())
+    while process.poll() is None and not stop:
+        refresh()
+        time.sleep(STEP_POLL_SECONDS)
+    if stop:
+        end_descendants(LAUNCHER_GRACE_SECONDS)
+    return stop.exit_code(otherwise=process.wait())
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from signal import Signals
 from typing import TextIO
 
-from train.job import disk
+from train.job.job import disk_reason
 from utils.results.raw_samples import is_raw
 from utils.results.step_line import Step, parse_step
 from utils.written import note
@@ -32,7 +32,7 @@ def progress(step: Step | None) -> str:
 
 
 class OutputReader:
-    """Reader of a job's output: the last step, and the last lines that report none."""
+    """Reader of a job's output: the last step, the last lines without one, and torchrun's report of failed ranks."""
 
     def __init__(
         self, last_lines: int = LAST_LINES, on_step: Callable[[Step, str], None] = lambda step, line: None
@@ -42,7 +42,12 @@ class OutputReader:
         self.last_step: Step | None = None
         self.last_step_at: float | None = None
         """time.monotonic() when its line came."""
+        self.signals: dict[int, Signals] = {}
+        """Signal that ended a rank, by rank, without those that torchrun sent itself."""
         self._on_step = on_step
+        self._failed_rank: int | None = None
+        self._is_report = False
+        self._is_forced = False
 
     def take(self, line: str) -> None:
         """Read one line, with its newline."""
@@ -54,28 +59,12 @@ class OutputReader:
             self._take_text(line.rstrip())
 
     def _take_text(self, text: str) -> None:
-        """Keep a line that reports no step and holds no raw samples."""
-        self.last_lines.append(text)
-
-
-class RankReader(OutputReader):
-    """Reader of the output of a node's ranks, with torchrun's report of failed ranks."""
-
-    def __init__(self, on_step: Callable[[Step, str], None] = lambda step, line: None) -> None:
-        super().__init__(on_step=on_step)
-        self.signals: dict[int, Signals] = {}
-        """Signal that ended a rank, by rank, without those that torchrun sent itself."""
-        self._failed_rank: int | None = None
-        self._is_report = False
-        self._is_forced = False
-
-    def _take_text(self, text: str) -> None:
-        """Read torchrun's report; keep other lines."""
+        """Keep a line that reports no step and holds no raw samples, or read it if it is of torchrun's report."""
         self._is_report = self._is_report or _REPORT.match(text) is not None
         if self._is_report:
             self._read_report(text)
         else:
-            super()._take_text(text)
+            self.last_lines.append(text)
 
     def _read_report(self, line: str) -> None:
         self._is_forced = self._is_forced or _FORCED in line
@@ -88,7 +77,7 @@ class RankReader(OutputReader):
                 self.signals[self._failed_rank] = Signals(number)
 
 
-class RankOutput(RankReader):
+class RankOutput(OutputReader):
     """Output of the ranks of this node: read, kept in the log, and shown on the terminal without raw samples."""
 
     def __init__(self, log_path: Path) -> None:
@@ -126,7 +115,7 @@ class RankOutput(RankReader):
                 self._log.write(line)
                 self._log.flush()
             except OSError as error:
-                self.log_error, self._log = disk.reason(error, [self._path.parent]) or str(error), None
+                self.log_error, self._log = disk_reason(error, [self._path.parent]) or str(error), None
 
     def show(self, line: str) -> None:
         """Print a line."""
@@ -138,14 +127,14 @@ class RankOutput(RankReader):
                 self._terminal = None
 
 
-class RemoteLog(RankReader):
+class RemoteLog(OutputReader):
     """The log of a launcher on another node, read as it grows.
 
     A network file system shows new lines some seconds late, which is far below the limits for a step.
     """
 
     def __init__(self, log_path: Path, on_step: Callable[[Step, str], None]) -> None:
-        super().__init__(on_step)
+        super().__init__(on_step=on_step)
         self._path = log_path
         self._place = 0
         self._rest = b""

@@ -4,8 +4,12 @@ A step is one optimizer step from boundary to boundary, with everything that the
 waits for the device at the boundary only, reads the loss there once, and stops the clock while it records and prints.
 Inside a step it only reads the clock before and after each micro batch is fetched (`timed`). It runs no collective
 during training: losses are averaged over ranks after the last step (`merge_ranks`). A profile (train/profiling/) starts
-and ends between two steps, while the clock stands; its steps are no samples. The callbacks
-of trainers are in `callbacks.py`. torch is imported on use.
+and ends between two steps, while the clock stands; its steps are no samples. The callbacks of trainers are in
+`report.py`. torch is imported on use.
+
+Other processes of the machine share the clock of the steps: `time.perf_counter` is CLOCK_MONOTONIC on Linux, one clock
+for all processes since a boot. On another machine the same moment is found through the time of day, which is exact to
+the milliseconds by which the machines' clocks differ.
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
 from utils.results.step_line import format_profiled, format_step
@@ -31,6 +36,9 @@ peak is the device's own figure and misses nothing."""
 UNKNOWN = -1.0
 """Wait of a rank that fetches no data (a pipeline stage); the maximum over ranks ignores it, as any wait is larger."""
 BYTES_PER_GB = 1e9
+CLOCK_KEY = "step_clock"
+"""Key under which a trainer hands its times to the launcher, in `energy_metrics`; the launcher removes it."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NonFiniteError(RuntimeError):
@@ -122,7 +130,7 @@ class Samples:
     steps: list[int] = field(default_factory=list)
     step_times: list[float] = field(default_factory=list)
     step_ends: list[float] = field(default_factory=list)
-    """`time.perf_counter` at the end of each step, for what other processes measure (train/job/step_clock.py)."""
+    """`time.perf_counter` at the end of each step, for what other processes measure (`clock_of_steps`)."""
     data_wait_seconds: list[float | None] = field(default_factory=list)
     """Time of each step for fetching its micro batches; None if it was not timed."""
     loss_values: list[float] = field(default_factory=list)
@@ -323,3 +331,24 @@ class StepRecorder:
             average = self._seconds_after_first / (count - 1) if count > 1 else seconds
             self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
         self._stream.flush()
+
+
+def clock() -> dict[str, Any]:
+    """Return the identity of this machine's clock, and the time of day (Unix seconds) at its 0."""
+    try:
+        boot = BOOT_ID.read_text().strip()
+    except OSError:
+        boot = ""
+    return {"boot": boot, "unix_at_zero": time.time() - time.perf_counter()}
+
+
+def clock_of_steps(ends: Sequence[float]) -> dict[str, Any]:
+    """Return the clock with the `ends` of the recorded steps, seconds of `time.perf_counter`."""
+    return {**clock(), "ends": list(ends)}
+
+
+def shift_seconds(here: Mapping[str, Any], there: Mapping[str, Any]) -> float:
+    """Return what must be added to a time of the clock `here` to get that of the clock `there`."""
+    if here["boot"] and here["boot"] == there["boot"]:
+        return 0.0
+    return float(here["unix_at_zero"] - there["unix_at_zero"])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from train.job import disk, step_clock
-from train.job.job import Job, utc_now
-from train.job.outcome import Attempt, advice_of, finalize_result
-from train.job.recorder import Device, NonFiniteError, Samples, StepRecorder
+from train.job.job import Job, disk_reason, utc_now
+from train.job.outcome import Attempt, advice_of, write_of_rank
+from train.job.recorder import CLOCK_KEY, Device, NonFiniteError, Samples, StepRecorder, clock_of_steps
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
 from utils.settings.config import RunConfig
@@ -55,17 +54,18 @@ class JobReport:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            if self.is_reporter:
-                self._report_success()
-            return
-        self._report_failure(error)
+        if error is not None:
+            self._report_failure(error)
+        elif self.is_reporter:
+            self._report_success()
 
     def _report_success(self) -> None:
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
+        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
         try:
-            self._check_complete()
-            if not finalize_result(self._attempt, self.result("ok", None)):
+            if done != wanted:
+                raise IncompleteError(f"the training ended after {done} of {wanted} steps")
+            if not write_of_rank(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:
             self._report_failure(error)
@@ -76,17 +76,20 @@ class JobReport:
         if status == "oom":
             held = memory_at(self.recorder.device if self.recorder else None)
             reason += f"\n{held}; {advice_of(self.job, self.gpu_info)}"
-        finalize_result(self._attempt, self.result(status, reason))
+        write_of_rank(self._attempt, self.result(status, reason))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason of the error that ended the training."""
-        config = self.job.config
-        return classify(error, [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))])
-
-    def _check_complete(self) -> None:
-        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
-        if done != wanted:
-            raise IncompleteError(f"the training ended after {done} of {wanted} steps")
+        text, config = str(error), self.job.config
+        lines = "".join(traceback.format_exception(error)).strip().splitlines()
+        reason = "\n".join(lines[-REASON_LINES:])
+        if isinstance(error, NonFiniteError):
+            return "nan", text
+        out_of_memory = "out of memory" in text.lower() or "can't allocate memory" in text.lower()
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
+            return "oom", reason
+        folders = [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))]
+        return "failed", disk_reason(error, folders) or reason
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework has another value than was asked."""
@@ -127,13 +130,15 @@ class JobReport:
         if recorder.peak_allocated_gb is None:
             recorder.note_memory()
         is_ok = result["status"] == "ok"
-        result["steps"] = samples.steps
-        result["step_times"] = samples.step_times
-        result["energy_metrics"][step_clock.KEY] = step_clock.of_steps(samples.step_ends)
-        result["data_wait_seconds"] = samples.data_wait_seconds
-        result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
-        result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
-        result["learning_rates"] = samples.learning_rates
+        result |= {
+            "steps": samples.steps,
+            "step_times": samples.step_times,
+            "data_wait_seconds": samples.data_wait_seconds,
+            "loss_values": [x if is_ok else _finite(x) for x in samples.loss_values],
+            "grad_norms": [x if is_ok else _finite(x) for x in samples.grad_norms],
+            "learning_rates": samples.learning_rates,
+        }
+        result["energy_metrics"][CLOCK_KEY] = clock_of_steps(samples.step_ends)
         if excluded := recorder.excluded_steps:
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
         result["performance_metrics"] = _performance(samples, config) | {"loop_seconds": recorder.loop_seconds}
@@ -169,18 +174,50 @@ def memory_at(device: Device | None) -> str:
     return f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most{held}"
 
 
-def classify(error: BaseException, folders: Sequence[Path]) -> tuple[str, str]:
-    """Return status and reason of the error that ended a training, which writes into `folders`."""
-    lines = "".join(traceback.format_exception(error)).strip().splitlines()
-    reason = "\n".join(lines[-REASON_LINES:])
-    text = str(error).lower()
-    if isinstance(error, NonFiniteError):
-        return "nan", str(error)
-    out_of_memory = "out of memory" in text or "can't allocate memory" in text
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
-        return "oom", reason
-    return "failed", disk.reason(error, folders) or reason
-
-
 def _finite(value: float) -> float | None:
     return value if value - value == 0 else None
+
+
+StepReader = Callable[[], tuple[Any, Any, float]]
+"""Function that returns (loss, gradient norm, learning rate) of the step that has just ended."""
+
+
+def hf_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
+    """Return a `BenchmarkCallback` for the Hugging Face Trainer that feeds the recorder."""
+    from transformers import TrainerCallback
+
+    class BenchmarkCallback(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            recorder.start()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            loss, grad_norm, learning_rate = read_step()
+            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+
+    return BenchmarkCallback()
+
+
+def lightning_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
+    """Return a `BenchmarkCallback` for Lightning (and so NeMo) that feeds the recorder.
+
+    Lightning's batch is one optimizer step when NeMo's data step holds all its micro batches; with Lightning's own
+    accumulation, `global_step` shows which batches end an optimizer step, and the others are skipped.
+    """
+    from lightning.pytorch import Callback
+
+    class BenchmarkCallback(Callback):
+        def __init__(self) -> None:
+            self._steps_done = 0
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            self._steps_done = trainer.global_step
+            recorder.start()
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.global_step == self._steps_done:
+                return
+            self._steps_done = trainer.global_step
+            loss, grad_norm, learning_rate = read_step()
+            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+
+    return BenchmarkCallback()

@@ -18,8 +18,8 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING
 
-from train.job import disk, processes
-from train.job.job import Job, log_path
+from train.job import processes
+from train.job.job import Job, job_folder, log_path
 from train.job.rank_output import OutputReader, RankOutput, RemoteLog
 from utils.results.step_line import Step
 from utils.settings.config import RunConfig
@@ -71,30 +71,26 @@ def run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: 
     temporary folder cannot be made.
     """
     processes.adopt_orphans()
-    with disk.job_folder() as folder:
-        return _run(job, command, {**environment, "TMPDIR": str(folder)}, stop)
-
-
-def _run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
     config = job.config
-    oom_kills = kernel_oom_kills()
-    output = RankOutput(log_path(job))
     elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]
-    others = [RemoteLog(path, lambda _, line: output.show(line)) for path in elsewhere]
-    started = time.monotonic()
-    child = processes.Child(command, output.take, environment)
-    overdue = None
-    while not child.has_ended() and not stop and overdue is None:
-        time.sleep(POLL_SECONDS)
+    with job_folder() as folder:
+        oom_kills = kernel_oom_kills()
+        output = RankOutput(log_path(job))
+        others = [RemoteLog(path, lambda _, line: output.show(line)) for path in elsewhere]
+        started = time.monotonic()
+        child = processes.Child(command, output.take, {**environment, "TMPDIR": str(folder)})
+        overdue = None
+        while not child.has_ended() and not stop and overdue is None:
+            time.sleep(POLL_SECONDS)
+            for other in others:
+                other.read()
+            overdue = _overdue(_furthest(output, others), config, started)
+        if overdue is not None:
+            overdue += "; " + describe_ranks(output.take)
+        exit_code = child.close(GRACE_SECONDS)
+        output.close()
         for other in others:
             other.read()
-        overdue = _overdue(_furthest(output, others), config, started)
-    if overdue is not None:
-        overdue += "; " + describe_ranks(output.take)
-    exit_code = child.close(GRACE_SECONDS)
-    output.close()
-    for other in others:
-        other.read()
     return Ending(
         exit_code=exit_code,
         last_step=_furthest(output, others).last_step,
@@ -129,11 +125,8 @@ def _overdue(output: OutputReader, config: RunConfig, started: float) -> str | N
 
 def kernel_oom_kills() -> int:
     """Return how many processes the kernel has ended since boot because memory ran out (/proc/vmstat)."""
-    for line in Path("/proc/vmstat").read_text().splitlines():
-        name, count = line.split()
-        if name == "oom_kill":
-            return int(count)
-    return 0
+    counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(counts.get("oom_kill", 0))
 
 
 def describe_ranks(write: Callable[[str], None]) -> str:

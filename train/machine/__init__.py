@@ -1,4 +1,4 @@
 """The state of this machine and its GPUs, read from the vendors' tools and from Linux. Standard library only.
 
-Imports nothing of the other rooms. Begin with `gpus.py`, then `conditions.py`. `shell/gpu.sh` runs `gpu_command.py`.
+Imports `utils` only. Begin with `gpus.py`, then `conditions.py`. `shell/gpu.sh` runs `gpu_command.py`.
 """

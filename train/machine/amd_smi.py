@@ -1,34 +1,27 @@
-"""Readers of AMD GPUs through `amd-smi`, and through `rocm-smi` for machines without it. Standard library only.
+"""Reader of AMD GPUs through `amd-smi`. Standard library only.
 
-Formats of amd-smi, all JSON: AMD SMI 24.5 to 24.7 (ROCm 6.1 to 6.3) prints a list of GPUs, 26 (ROCm 7)
+Formats, all JSON: AMD SMI 24.5 to 24.7 (ROCm 6.1 to 6.3) prints a list of GPUs, 26 (ROCm 7)
 `{"gpu_data": [...]}` for `static` and `metric` and still a list for `process`; the power cap is `limit.socket_power` up
 to ROCm 7.1 and `limit.ppt0.socket_power_limit` from 7.2 on. Source: amdsmi_cli/amdsmi_commands.py of the tags
 rocm-6.0.0 to rocm-6.2.2, amdsmi_cli/subcommands/static.py of rocm-systems, AMD SMI's changelog for ROCm 6.3 to 7.2.
 Numbers are `{"value": 12, "unit": "W"}` or plain, and `"N/A"` where there is none. MB is 2**20 bytes.
-
-Format of rocm-smi: one JSON object with `card0` and so on for the GPUs and `system` for the driver and the processes.
-All values are strings; the keys are those of ROCm 5.4 to 7.0 (python_smi_tools/rocm_smi.py of rocm_smi_lib). Log lines
-before the object (a warning that a GPU sleeps) are skipped. `Max Graphics Package Power` is the current cap, not the
-highest possible one. A process is listed with the number of its GPUs, without their indices.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from train.machine.gpu_state import (
     MIB,
     GpuProcess,
-    GpuReading,
     GpuState,
     GpuToolError,
     gigabytes,
     number,
     output_of,
+    sysroot,
     text,
 )
 
@@ -60,63 +53,34 @@ VIOLATIONS = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
 """`<name>_violation_status` ACTIVE or NOT ACTIVE, `<name>_accumulated` in samples (ROCm 6.3 on, MI300 on)."""
 NOT_OF_AMD = {
     **dict.fromkeys(("persistence", "compute_mode"), "AMD's driver has no such mode"),
-    **dict.fromkeys(("clock_limit_mhz", "default_clock_limit_mhz"), "AMD's tools show the highest clock only"),
+    **dict.fromkeys(("clock_limit_mhz", "default_clock_limit_mhz"), "AMD's tool shows the highest clock only"),
 }
-ROCM_TOOL = "rocm-smi"
-ROCM_OPTIONS = (
-    *("--showproductname", "--showbus", "--showmeminfo", "vram", "--showuse", "--showpower", "--showmaxpower"),
-    *("--showclocks", "--showtemp", "--showperflevel", "--showdriverversion", "--showpids", "--json"),
-)
-ROCM_NUMBERS = {
-    "utilization_percent": ("GPU use (%)",),
-    "power_watts": (
-        *("Current Socket Graphics Package Power (W)", "Average Graphics Package Power (W)"),
-        "Current Graphics Package Power (W)",
-    ),
-    "power_cap_watts": ("Max Graphics Package Power (W)",),
-    "sm_clock_mhz": ("sclk clock speed:",),
-    "memory_clock_mhz": ("mclk clock speed:",),
-    "temperature_celsius": ("Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)"),
-}
-ROCM_MEMORY = {"memory_total_gb": "VRAM Total Memory (B)", "memory_used_gb": "VRAM Total Used Memory (B)"}
-ROCM_TEXTS = {
-    "name": ("Card Series", "Card series"),
-    "identifier": ("PCI Bus",),
-    "performance_level": ("Performance Level",),
-}
-ROCM_NOT_SHOWN = (
-    *("max_power_cap_watts", "max_sm_clock_mhz", "max_memory_clock_mhz", "throttle_reasons", "throttle_counters"),
-    *("ecc", "partition"),
-)
 
 
-def read() -> GpuReading:
+def states() -> tuple[GpuState, ...]:
     """Return all AMD GPUs that the driver shows here; raise GpuToolError if amd-smi does not answer."""
     static, metric = _gpus("static"), _gpus("metric")
-    gpus = tuple(_state(index, {"static": static[index], "metric": metric.get(index, {})}) for index in sorted(static))
-    try:
-        return GpuReading(TOOL, gpus, tuple(_processes()))
-    except GpuToolError as error:
-        return GpuReading(TOOL, gpus, None, str(error))
+    return tuple(_state(index, {"static": static[index], "metric": metric.get(index, {})}) for index in sorted(static))
 
 
-def default_power_cap_watts(address: str | None, root: Path | None = None) -> float | None:
+def _default_power_cap_watts(address: str | None) -> float | None:
     """Return the default power cap of the board at a PCI address; None if the kernel does not show it.
 
     No AMD tool prints it. Source: Linux, Documentation/gpu/amdgpu, hwmon: `power1_cap_default` in microwatts.
     """
     if address is None:
         return None
-    top = root or Path(os.environ.get("TPRIMAT_SYSROOT") or "/")
-    for file in sorted(top.glob(f"sys/bus/pci/devices/{address.lower()}/hwmon/hwmon*/power1_cap_default")):
-        value = number(file.read_text().strip())
-        if value:
-            return value / 1e6
-    return None
+    files = sysroot().glob(f"sys/bus/pci/devices/{address.lower()}/hwmon/hwmon*/power1_cap_default")
+    caps = [number(file.read_text()) for file in sorted(files)]
+    return next((cap / 1e6 for cap in caps if cap), None)
 
 
 def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
-    content = _json(command)
+    printed = output_of(TOOL, command, "--json")
+    try:
+        content = json.loads(printed)
+    except ValueError as error:
+        raise GpuToolError(f"{TOOL} {command} --json: got {printed[:120]!r}, wanted JSON") from error
     listed = content.get("gpu_data") if isinstance(content, dict) else content
     if isinstance(content, dict) and listed is None and "gpu" in content:
         listed = [content]
@@ -129,34 +93,20 @@ def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
     return found
 
 
-def _json(command: str) -> Any:
-    printed = output_of(TOOL, command, "--json")
-    try:
-        return json.loads(printed)
-    except ValueError as error:
-        raise GpuToolError(f"{TOOL} {command} --json: got {printed[:120]!r}, wanted JSON") from error
-
-
 def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
-    values: dict[str, Any] = {}
-    for name, places in SOURCES.items():
-        convert = text if name in TEXTS else number
-        values[name] = _first(convert, (_at(content, *place) for place in places))
-    for name, key in MEMORY.items():
-        values[name] = gigabytes(_at(content, "metric", "mem_usage", key), MIB)
-    values["ecc"] = _ecc(content)
-    values["partition"] = _partition(content)
-    values["throttle_reasons"], values["throttle_counters"] = _throttling(content)
-    return _gpu_state(TOOL, index, values, NOT_OF_AMD)
-
-
-def _gpu_state(tool: str, index: int, values: dict[str, Any], why: dict[str, str]) -> GpuState:
-    """Return the state of a GPU from the values that a tool shows; `why` are reasons for what it never shows."""
-    default_cap = default_power_cap_watts(values["identifier"])
-    reasons = {name: f"{tool} does not say it of this board" for name, value in values.items() if value is None} | why
-    if default_cap is None:
+    active, counters = _throttling(content)
+    places = {name: [_at(content, *place) for place in known] for name, known in SOURCES.items()}
+    values: dict[str, Any] = {
+        **{name: _first(text if name in TEXTS else number, found) for name, found in places.items()},
+        **{name: gigabytes(_at(content, "metric", "mem_usage", key), MIB) for name, key in MEMORY.items()},
+        **{"ecc": _ecc(content), "partition": _partition(content)},
+        **{"throttle_reasons": active, "throttle_counters": counters},
+    }
+    reasons = NOT_OF_AMD | {name: f"{TOOL} does not say it of this board" for name in values if values[name] is None}
+    values["default_power_cap_watts"] = _default_power_cap_watts(values["identifier"])
+    if values["default_power_cap_watts"] is None:
         reasons["default_power_cap_watts"] = "the kernel shows no power1_cap_default of this board"
-    return GpuState("amd", index, **values, default_power_cap_watts=default_cap, reasons=reasons)
+    return GpuState("amd", index, **values, reasons=reasons)
 
 
 def _first(convert: Callable[[Any], Value | None], candidates: Iterable[Any]) -> Value | None:
@@ -200,7 +150,8 @@ def _throttling(content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dic
     return active, known if "accumulation_counter" in known and len(known) > 1 else None
 
 
-def _processes() -> list[GpuProcess]:
+def processes(states: Sequence[GpuState]) -> list[GpuProcess]:
+    """Return the processes that hold a GPU; raise GpuToolError if amd-smi does not answer."""
     found = []
     for index, gpu in _gpus("process").items():
         for one in gpu.get("process_list") or []:
@@ -210,55 +161,4 @@ def _processes() -> list[GpuProcess]:
             used = _at(info, "memory_usage", "vram_mem")
             memory_gb = _first(gigabytes, (used, info.get("mem_usage")))
             found.append(GpuProcess(int(number(info["pid"]) or 0), index, str(info.get("name")), memory_gb))
-    return found
-
-
-def read_rocm() -> GpuReading:
-    """Return all AMD GPUs that the driver shows here; raise GpuToolError if rocm-smi does not answer."""
-    content = _rocm_json(output_of(ROCM_TOOL, *ROCM_OPTIONS))
-    system = content.get("system")
-    system = system if isinstance(system, dict) else {}
-    cards = {int(key[4:]): card for key, card in content.items() if key.startswith("card") and key[4:].isdecimal()}
-    gpus = tuple(_rocm_state(index, cards[index], system) for index in sorted(cards))
-    return GpuReading(ROCM_TOOL, gpus, tuple(_rocm_processes(system)))
-
-
-def _rocm_json(printed: str) -> dict[str, Any]:
-    start = printed.find("{")
-    try:
-        content = json.loads(printed[start:]) if start >= 0 else None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise GpuToolError(f"{ROCM_TOOL} --json: got {printed[:120]!r}, wanted a JSON object")
-    return content
-
-
-def _rocm_state(index: int, card: Mapping[str, Any], system: Mapping[str, Any]) -> GpuState:
-    values: dict[str, Any] = {}
-    for names, convert in ((ROCM_NUMBERS, number), (ROCM_TEXTS, text)):
-        for name, keys in names.items():
-            values[name] = _first(convert, map(card.get, keys))
-    values |= {name: gigabytes(card.get(key)) for name, key in ROCM_MEMORY.items()}
-    values["driver_version"] = text(system.get("Driver version"))
-    not_shown = dict.fromkeys(ROCM_NOT_SHOWN, f"{ROCM_TOOL} does not show it; install amd-smi")
-    return _gpu_state(ROCM_TOOL, index, values, not_shown | NOT_OF_AMD)
-
-
-def _rocm_processes(system: Mapping[str, Any]) -> list[GpuProcess]:
-    """Return the processes that hold a GPU.
-
-    Format: `"PID4242": "python3, 8, 121000000000, 0, unknown"`: name, number of GPUs, bytes, SDMA, occupancy. The name
-    may contain commas, so the other cells are counted from the end.
-    """
-    found = []
-    for key, value in system.items():
-        if not (key.startswith("PID") and key[3:].isdecimal() and isinstance(value, str)):
-            continue
-        cells = [cell.strip() for cell in value.split(",")]
-        if len(cells) < 4:
-            raise GpuToolError(f"{ROCM_TOOL}: got {key} {value!r}, wanted name, GPUs, bytes, SDMA, occupancy")
-        *name, gpus, used, _, _ = cells
-        if gpus != "0":  # such a process has only opened the driver
-            found.append(GpuProcess(int(key[3:]), None, " ".join(name), gigabytes(used)))
     return found

@@ -12,12 +12,12 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from train.machine import gpus, job_processes
-from train.machine.gpu_state import GpuProcess, GpuState, GpuToolError, throttled_percent
+from train.machine.gpu_state import GpuProcess, GpuState, GpuToolError, sysroot, throttled_percent
 
 NO_GPU = "no GPU"
 LOWEST = (
@@ -31,39 +31,6 @@ WORDS = ("performance_level", "persistence", "compute_mode", "ecc", "partition",
 DECIMALS = 3
 BUSY_SAMPLE_SECONDS = 0.5
 KIB_PER_GB = 1e9 / 1024
-MISSING = {
-    "numa_balancing": "this kernel has no /proc/sys/kernel/numa_balancing",
-    "numa_nodes": "the kernel shows no NUMA node",
-    "cpu_governor": "the kernel shows no cpufreq governor (usual in a virtual machine)",
-    "swap_used_gb": "/proc/meminfo cannot be read",
-    "shared_memory_gb": "there is no /dev/shm",
-    "open_files_limit": "unlimited",
-    "locked_memory_gb": "unlimited",
-    "busy_percent": "/proc/stat cannot be read",
-}
-"""Reasons why a value of `MachineState` is None."""
-
-
-@dataclass(frozen=True)
-class MachineState:
-    """The machine at one moment, in GB (1e9 bytes) and percent."""
-
-    numa_balancing: bool | None = None
-    """True if the kernel moves memory to the threads that use it, which costs time."""
-    numa_nodes: int | None = None
-    cpu_governor: str | None = None
-    """Governor of the cores' clock; several are joined by `or`."""
-    busy_percent: float | None = None
-    """Share of all cores' time that other processes used while this one waited."""
-    swap_used_gb: float | None = None
-    shared_memory_gb: float | None = None
-    """Size of /dev/shm."""
-    open_files_limit: int | None = None
-    """Soft limit of one process; None if unlimited."""
-    locked_memory_gb: float | None = None
-    """Soft limit of one process; None if unlimited."""
-    has_infiniband: bool = False
-    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +39,8 @@ class Snapshot:
 
     seconds: float
     """time.monotonic()."""
-    machine: MachineState
+    machine: Mapping[str, Any]
+    """The values of MACHINE and `has_infiniband`; empty after a job."""
     tool: str | None = None
     gpus: tuple[GpuState, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
@@ -84,9 +52,9 @@ class Snapshot:
 def take_snapshot(platform: str, environ: Mapping[str, str] = os.environ, *, is_before: bool = True) -> Snapshot:
     """Return the current state of the machine and of the GPUs that a job may use.
 
-    The load of the cores is sampled only before a job: after it, the load has no meaning for the job.
+    The machine is read only before a job: after it, the load of the cores has no meaning for the job.
     """
-    state = read_machine(is_use_sampled=is_before)
+    state = read_machine() if is_before else {}
     if platform == "cpu":
         return Snapshot(time.monotonic(), state)
     try:
@@ -108,6 +76,7 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
     """Return the `conditions` section; `after` is None if there is no snapshot after the job."""
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
+    after = after or Snapshot(before.seconds, {}, why_no_gpus="nobody looked after the job")
 
     def note(name: str, value: Any, reason: str) -> None:
         values[name] = round(value, DECIMALS) if isinstance(value, float) else value
@@ -126,24 +95,16 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
     note("gpu_memory_used_gb", _most(before.gpus, "memory_used_gb"), _why(before, "memory_used_gb"))
     note("other_processes", None if before.processes is None else len(before.processes), before.why_no_processes)
     for when, seen in (("before", before), ("after", after)):
-        note(
-            f"temperature_{when}_celsius", _most(_gpus(seen), "temperature_celsius"), _why(seen, "temperature_celsius")
-        )
-        note(f"throttle_{when}", _throttling(_gpus(seen)), _why(seen, "throttle_reasons"))
+        heat = _most(seen.gpus, "temperature_celsius")
+        note(f"temperature_{when}_celsius", heat, _why(seen, "temperature_celsius"))
+        note(f"throttle_{when}", _throttling(seen.gpus), _why(seen, "throttle_reasons"))
     note("throttled_percent", _throttled(before, after), _why(after, "throttle_counters"))
-    for name in MISSING:
-        key = "busy_before_percent" if name == "busy_percent" else name
-        note(key, getattr(before.machine, name), before.machine.reasons.get(name, "not read"))
+    for name, (_, why_unknown) in MACHINE.items():
+        note(name, before.machine[name], why_unknown)
     return values | {"reasons": reasons}
 
 
-def _gpus(seen: Snapshot | None) -> Sequence[GpuState]:
-    return seen.gpus if seen else ()
-
-
-def _why(seen: Snapshot | None, name: str) -> str:
-    if seen is None:
-        return "nobody looked after the job"
+def _why(seen: Snapshot, name: str) -> str:
     if not seen.gpus:
         return seen.why_no_gpus
     return next((gpu.why(name) for gpu in seen.gpus if getattr(gpu, name) is None), "not to be compared")
@@ -167,9 +128,9 @@ def _throttling(states: Sequence[GpuState]) -> list[str] | None:
     return sorted({reason for gpu in states for reason in gpu.throttle_reasons or ()})
 
 
-def _throttled(before: Snapshot, after: Snapshot | None) -> dict[str, float] | None:
+def _throttled(before: Snapshot, after: Snapshot) -> dict[str, float] | None:
     """Return for each reason its share of the time between the snapshots, on the GPU with the highest share."""
-    if after is None or not before.gpus or [gpu.index for gpu in before.gpus] != [gpu.index for gpu in after.gpus]:
+    if not before.gpus or [gpu.index for gpu in before.gpus] != [gpu.index for gpu in after.gpus]:
         return None
     seconds = after.seconds - before.seconds
     shares = [throttled_percent(one, two, seconds) for one, two in zip(before.gpus, after.gpus, strict=True)]
@@ -179,30 +140,11 @@ def _throttled(before: Snapshot, after: Snapshot | None) -> dict[str, float] | N
     return {name: round(max((share or {}).get(name, 0.0) for share in shares), DECIMALS) for name in sorted(names)}
 
 
-def read_machine(root: Path | None = None, *, is_use_sampled: bool = True) -> MachineState:
-    """Return the state of this machine; sampling the use of the cores takes half a second.
-
-    `root` is the parent of /proc, /sys and /dev (tests); default: TPRIMAT_SYSROOT or the real root.
-    """
-    top = root or Path(os.environ.get("TPRIMAT_SYSROOT") or "/")
-    balancing = _text(top / "proc/sys/kernel/numa_balancing")
-    nodes = len(list(top.glob("sys/devices/system/node/node[0-9]*")))
-    governors = {_text(file) for file in top.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")} - {None}
-    locked = _limit(resource.RLIMIT_MEMLOCK)
-    values: dict[str, Any] = {
-        "numa_balancing": None if balancing is None else balancing != "0",
-        "numa_nodes": nodes or None,
-        "cpu_governor": " or ".join(sorted(map(str, governors))) or None,
-        "busy_percent": _busy_percent(top / "proc/stat") if is_use_sampled else None,
-        "swap_used_gb": _swap_used_gb(top / "proc/meminfo"),
-        "shared_memory_gb": _size_gb(top / "dev/shm"),
-        "open_files_limit": _limit(resource.RLIMIT_NOFILE),
-        "locked_memory_gb": None if locked is None else locked / 1e9,
-    }
-    reasons = {name: MISSING[name] for name, value in values.items() if value is None}
-    if not is_use_sampled:
-        reasons["busy_percent"] = "not sampled"
-    return MachineState(**values, has_infiniband=any(top.glob("dev/infiniband/uverbs*")), reasons=reasons)
+def read_machine() -> dict[str, Any]:
+    """Return the state of this machine; sampling the use of the cores takes half a second."""
+    top = sysroot()
+    values = {name: read(top) for name, (read, _) in MACHINE.items()}
+    return values | {"has_infiniband": any(top.glob("dev/infiniband/uverbs*"))}
 
 
 def _text(file: Path) -> str | None:
@@ -212,31 +154,44 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _limit(which: int) -> int | None:
+def _numa_balancing(top: Path) -> bool | None:
+    balancing = _text(top / "proc/sys/kernel/numa_balancing")
+    return None if balancing is None else balancing != "0"
+
+
+def _governors(top: Path) -> str | None:
+    found = {_text(file) for file in top.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")}
+    return " or ".join(sorted(text for text in found if text is not None)) or None
+
+
+def _limit(which: int, unit: float | None = None) -> float | None:
+    """Return the soft limit of one process, in units; None if unlimited."""
     soft = resource.getrlimit(which)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
+    if soft == resource.RLIM_INFINITY:
+        return None
+    return soft if unit is None else soft / unit
 
 
-def _busy_percent(file: Path) -> float | None:
-    first = _cpu_times(file)
+def _busy_percent(top: Path) -> float | None:
+    first = _cpu_times(top)
     time.sleep(BUSY_SAMPLE_SECONDS if first else 0)
-    last = _cpu_times(file)
+    last = _cpu_times(top)
     if first is None or last is None or last[1] <= first[1]:
         return None
     return 100 * (last[0] - first[0]) / (last[1] - first[1])
 
 
-def _cpu_times(file: Path) -> tuple[int, int] | None:
+def _cpu_times(top: Path) -> tuple[int, int] | None:
     """Return busy and total ticks of user nice system idle iowait irq softirq steal. `user` includes guests."""
-    line = _text(file)
+    line = _text(top / "proc/stat")
     if line is None or not line.startswith("cpu "):
         return None
     ticks = [int(word) for word in line.splitlines()[0].split()[1:9]]
     return sum(ticks) - sum(ticks[3:5]), sum(ticks)
 
 
-def _swap_used_gb(file: Path) -> float | None:
-    lines = dict(line.split(":", 1) for line in (_text(file) or "").splitlines() if ":" in line)
+def _swap_used_gb(top: Path) -> float | None:
+    lines = dict(line.split(":", 1) for line in (_text(top / "proc/meminfo") or "").splitlines() if ":" in line)
     try:
         total, free = (int(lines[key].split()[0]) for key in ("SwapTotal", "SwapFree"))
     except (KeyError, ValueError):
@@ -244,9 +199,29 @@ def _swap_used_gb(file: Path) -> float | None:
     return (total - free) / KIB_PER_GB
 
 
-def _size_gb(folder: Path) -> float | None:
+def _shared_memory_gb(top: Path) -> float | None:
     try:
-        there = os.statvfs(folder)
+        there = os.statvfs(top / "dev/shm")
     except OSError:
         return None
     return there.f_blocks * there.f_frsize / 1e9
+
+
+MACHINE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "numa_balancing": (_numa_balancing, "this kernel has no /proc/sys/kernel/numa_balancing"),
+    "numa_nodes": (
+        lambda top: len(list(top.glob("sys/devices/system/node/node[0-9]*"))) or None,
+        "the kernel shows no NUMA node",
+    ),
+    "cpu_governor": (_governors, "the kernel shows no cpufreq governor (usual in a virtual machine)"),
+    "swap_used_gb": (_swap_used_gb, "/proc/meminfo cannot be read"),
+    "shared_memory_gb": (_shared_memory_gb, "there is no /dev/shm"),
+    "open_files_limit": (lambda _: _limit(resource.RLIMIT_NOFILE), "unlimited"),
+    "locked_memory_gb": (lambda _: _limit(resource.RLIMIT_MEMLOCK, 1e9), "unlimited"),
+    "busy_before_percent": (_busy_percent, "/proc/stat cannot be read"),
+}
+"""Facts about the machine: function that reads each, and the reason why one is None.
+
+`numa_balancing` is True if the kernel moves memory to the threads that use it, which costs time; several governors of
+the cores' clock are joined by `or`; limits are the soft ones of one process; `busy_before_percent` is the share of all
+cores' time that other processes used while this one waited. GB are 1e9 bytes."""

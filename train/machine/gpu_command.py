@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
@@ -63,9 +64,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def read_all() -> tuple[list[GpuReading], list[str]]:
     """Return the reading of each vendor whose tool is installed, and the errors of tools that do not answer."""
     readings, errors = [], []
-    for platform in VENDORS:
-        if not gpus.installed(platform):
-            continue
+    for platform in filter(gpus.installed, VENDORS):
         try:
             readings.append(gpus.read(platform))
         except GpuToolError as error:
@@ -126,11 +125,11 @@ def _show(readings: Iterable[GpuReading], errors: Iterable[str]) -> None:
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
     states = [gpu for reading in readings for gpu in reading.gpus]
-    tools = ", ".join(tool for platform in VENDORS for tool in gpus.installed(platform))
+    tools = ", ".join(tool for platform in VENDORS if (tool := gpus.installed(platform)))
     if states:
         print("\n".join(table([HEAD, *map(gpu_row, states)])))
     elif not errors:
-        print(f"no GPU: {f'{tools} lists none' if tools else 'no nvidia-smi, amd-smi or rocm-smi is on PATH'}")
+        print(f"no GPU: {f'{tools} lists none' if tools else 'neither nvidia-smi nor amd-smi is on PATH'}")
     for reading in readings:
         _show_processes(reading)
     on_gpus = {one.process_id for reading in readings for one in reading.processes or ()}
@@ -196,23 +195,18 @@ def end(wanted: Sequence[SuiteProcess]) -> list[SuiteProcess]:
     handles = {}
     try:
         for one in wanted:
-            try:
+            with suppress(ProcessLookupError):
                 handles[one] = os.pidfd_open(one.process_id)
-            except ProcessLookupError:
-                continue
         left = [one for one in handles if _is_same(one)]
         for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
             for one in left:
-                try:
+                with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handles[one], number)
-                except ProcessLookupError:
-                    continue
             deadline = time.monotonic() + seconds
             while (left := [one for one in left if _is_same(one)]) and time.monotonic() < deadline:
                 time.sleep(0.05)
-        for one in handles:
-            if one not in left:
-                print(f"ended: process {one.process_id}: {one.command}")
+        for one in [one for one in handles if one not in left]:
+            print(f"ended: process {one.process_id}: {one.command}")
         return left
     finally:
         for handle in handles.values():

@@ -6,10 +6,12 @@ report is None, with the reason in `reasons`; no value comes from a table of dev
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 TOOL_TIMEOUT_SECONDS = 60.0
@@ -88,7 +90,9 @@ class GpuReading:
     """Reason, if `processes` is None."""
 
 
-FIELDS = tuple(one.name for one in fields(GpuState) if one.name not in ("vendor", "index", "reasons"))
+def sysroot() -> Path:
+    """Return the parent of /proc, /sys and /dev: TPRIMAT_SYSROOT (of tests), or the real root."""
+    return Path(os.environ.get("TPRIMAT_SYSROOT") or "/")
 
 
 def run_tool(*command: str) -> subprocess.CompletedProcess[str]:
@@ -101,6 +105,8 @@ def run_tool(*command: str) -> subprocess.CompletedProcess[str]:
         raise GpuToolError(
             f"{command[0]} did not answer in {TOOL_TIMEOUT_SECONDS:.0f} s; look at the driver"
         ) from error
+    except FileNotFoundError as error:
+        raise GpuToolError(f"{command[0]} is not installed") from error
     except OSError as error:
         raise GpuToolError(f"{command[0]} cannot be run: {error}") from error
 

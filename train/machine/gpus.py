@@ -1,19 +1,28 @@
-"""The GPUs of this machine, read with the first tool of their vendor that answers. Standard library only."""
+"""The GPUs of this machine, by the tool of their vendor, and what a plan must know of them: no GPU is started.
+
+Standard library only: a plan is made before torch is installed. Where torch is installed, it selects the GPUs.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 
 from train.machine import amd_smi, nvidia_smi
 from train.machine.gpu_state import GpuReading, GpuState, GpuToolError
+from utils.hardware import detect
+from utils.hardware.devices import find_device, short_name
+from utils.memory.estimate import cpu_capacity_gb
+from utils.settings.config import RunConfig
 
 READERS = {
-    "nvd": {nvidia_smi.TOOL: nvidia_smi.read},
-    "amd": {amd_smi.TOOL: amd_smi.read, amd_smi.ROCM_TOOL: amd_smi.read_rocm},
+    "nvd": (nvidia_smi.TOOL, nvidia_smi.states, nvidia_smi.processes),
+    "amd": (amd_smi.TOOL, amd_smi.states, amd_smi.processes),
 }
-"""Reader of each tool by platform; the first tool that is installed and answers is used."""
+"""Tool of the vendor by platform, and the functions that read GPUs and processes with it."""
 VISIBLE = {
     "nvd": (("CUDA_VISIBLE_DEVICES",),),
     "amd": (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
@@ -25,23 +34,20 @@ Sources: torch/cuda/__init__.py of torch 2.13, _parse_visible_devices (HIP's bef
 """
 
 
-def installed(platform: str) -> list[str]:
-    """Return the tools of the platform that are on PATH."""
-    return [tool for tool in READERS[platform] if shutil.which(tool)]
+def installed(platform: str) -> str | None:
+    """Return the tool of the platform if it is on PATH."""
+    tool = READERS[platform][0]
+    return tool if shutil.which(tool) else None
 
 
 def read(platform: str) -> GpuReading:
-    """Return the reading of the vendor's tool; `platform` is `nvd` or `amd`. Raises GpuToolError if none answers."""
-    problems = []
-    for tool, reader in READERS[platform].items():
-        if not shutil.which(tool):
-            problems.append(f"{tool} is not installed")
-            continue
-        try:
-            return reader()
-        except GpuToolError as error:
-            problems.append(str(error))
-    raise GpuToolError("; ".join(problems))
+    """Return the reading of the tool of `nvd` or `amd`; raise GpuToolError if it is missing or does not answer."""
+    tool, states, processes = READERS[platform]
+    found = states()
+    try:
+        return GpuReading(tool, found, tuple(processes(found)))
+    except GpuToolError as error:
+        return GpuReading(tool, found, None, str(error))
 
 
 def visible(reading: GpuReading, platform: str, environ: Mapping[str, str]) -> tuple[GpuState, ...]:
@@ -73,3 +79,48 @@ def _selected(wanted: str, gpus: Sequence[GpuState]) -> tuple[GpuState, ...]:
             return ()
         found += named
     return tuple(found)
+
+
+def has_torch() -> bool:
+    """Return True if torch is installed for this Python."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def count(platform: str) -> int | None:
+    """Return the number of visible GPUs, 0 where neither torch nor a tool can tell; None on the cpu platform."""
+    return detect.visible_gpus(platform) if platform == "cpu" or has_torch() else len(_listed(platform))
+
+
+def device(platform: str) -> str | None:
+    """Return the short name (B200) of the visible GPUs; None on the cpu platform and for unknown ones."""
+    if platform == "cpu" or has_torch():
+        return detect.visible_device(platform)
+    known = [find_device(gpu.name or "", gpu.memory_total_gb) for gpu in _listed(platform)]
+    names = {short_name(one) if one else None for one in known}
+    return names.pop() if len(names) == 1 else None
+
+
+def _listed(platform: str) -> tuple[GpuState, ...]:
+    try:
+        return visible(read(platform), platform, os.environ)
+    except GpuToolError:
+        return ()
+
+
+def capacity_gb(config: RunConfig) -> tuple[float | None, str]:
+    """Return the memory of one device (on a CPU: of one rank), GB (1e9 bytes), and its source; None if unknown."""
+    if config.launcher == "slurm":
+        return None, "Slurm selects the nodes"
+    if config.platform == "cpu":
+        return cpu_capacity_gb(config.ranks_per_node)
+    try:
+        found = visible(read(config.platform), config.platform, os.environ)
+    except GpuToolError as error:
+        return None, str(error)
+    sizes = [gpu.memory_total_gb for gpu in found if gpu.memory_total_gb is not None]
+    return min(sizes, default=None), next((gpu.name for gpu in found if gpu.name), config.platform)
+
+
+def threads_of_a_rank(config: RunConfig) -> int:
+    """Return the threads of one rank if the user sets none: its share of the cores."""
+    return max(1, (os.cpu_count() or 1) // config.ranks_per_node)

@@ -1,8 +1,8 @@
 """Reader of NVIDIA GPUs through `nvidia-smi`. Standard library only.
 
 Formats: `nvidia-smi --help-query-gpu` of drivers 470 to 595. A driver refuses a query that contains an unknown field
-(exit code 2, `Field "x" is not a valid field to query.` on stdout); the query is then repeated without that field, or
-with its older name. A value that a board does not have is `[N/A]`, `[Not Supported]`, `[Unknown Error]` or
+(exit code 2, `Field "x" is not a valid field to query.` on stdout); the query is then repeated without that field. A
+value that a board does not have is `[N/A]`, `[Not Supported]`, `[Unknown Error]` or
 `[Requested functionality has been deprecated]`.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 from train.machine.gpu_state import (
     MIB,
     GpuProcess,
-    GpuReading,
     GpuState,
     GpuToolError,
     gigabytes,
@@ -78,16 +77,10 @@ THROTTLE_BITS = {
 _INVALID_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 
 
-def read() -> GpuReading:
+def states() -> tuple[GpuState, ...]:
     """Return all NVIDIA GPUs that the driver shows here; raise GpuToolError if nvidia-smi does not answer."""
-    wanted = ["index", *TEXTS, *MEMORY, *NUMBERS, ACTIVE, *COUNTERS]
-    lines, unknown = _query(wanted)
-    asked = [field for field in wanted if field not in unknown]
-    gpus = tuple(_state(asked, line, unknown) for line in lines)
-    try:
-        return GpuReading(TOOL, gpus, tuple(_processes(gpus)))
-    except GpuToolError as error:
-        return GpuReading(TOOL, gpus, None, str(error))
+    asked, lines = _query(["index", *TEXTS, *MEMORY, *NUMBERS, ACTIVE, *COUNTERS, *OLDER_NAMES.values()])
+    return tuple(_state(asked, line) for line in lines)
 
 
 def throttle_names(mask: str) -> tuple[str, ...] | None:
@@ -101,47 +94,42 @@ def throttle_names(mask: str) -> tuple[str, ...] | None:
     return (*known, *([hex(rest)] if rest else []))
 
 
-def _query(wanted: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Return one line per GPU, and the fields of `wanted` that this driver does not know."""
+def _query(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the fields of `wanted` that this driver knows, and one line per GPU."""
     unknown: set[str] = set()
-    names = {field: field for field in wanted}
     while True:
-        done = run_tool(TOOL, "--query-gpu=" + ",".join(names.values()), FORMAT)
-        refused = set(_INVALID_FIELD.findall(done.stdout + done.stderr)) & set(names.values())
+        asked = [field for field in wanted if field not in unknown]
+        done = run_tool(TOOL, "--query-gpu=" + ",".join(asked), FORMAT)
+        refused = set(_INVALID_FIELD.findall(done.stdout + done.stderr)) & set(asked)
         if done.returncode == 0 and not refused:
-            return [line for line in done.stdout.splitlines() if line.strip()], unknown
+            return asked, [line for line in done.stdout.splitlines() if line.strip()]
         if "No devices were found" in done.stdout + done.stderr:
-            return [], unknown
+            return asked, []
         if not refused:
             said = (done.stdout.strip() or done.stderr.strip() or "nothing").splitlines()[-1]
             raise GpuToolError(f"{TOOL}: ended with exit code {done.returncode} and said: {said}")
-        for field, name in list(names.items()):
-            if name not in refused:
-                continue
-            if name == field and field in OLDER_NAMES:
-                names[field] = OLDER_NAMES[field]
-            elif field == COUNTERS[0]:  # a driver without the first has none of them, and each refusal costs a call
-                unknown |= set(COUNTERS)
-            else:
-                unknown.add(field)
-        names = {field: name for field, name in names.items() if field not in unknown}
+        if COUNTERS[0] in refused:
+            refused |= set(COUNTERS)  # a driver without the first has none of them, and each refusal costs a call
+        unknown |= refused
 
 
-def _state(asked: Sequence[str], line: str, unknown: set[str]) -> GpuState:
+def _state(asked: Sequence[str], line: str) -> GpuState:
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(asked):
         raise GpuToolError(f"{TOOL}: got {line!r}, wanted {len(asked)} values: {', '.join(asked)}")
     row = dict(zip(asked, cells, strict=True))
-    values: dict[str, Any] = {}
-    values |= {name: number(row.get(field)) for field, name in NUMBERS.items()}
-    values |= {name: text(row.get(field)) for field, name in TEXTS.items()}
-    values |= {name: gigabytes(row.get(field), MIB) for field, name in MEMORY.items()}
+    row = {field: row[older] for field, older in OLDER_NAMES.items() if older in row} | row
+    values: dict[str, Any] = {
+        **{name: number(row.get(field)) for field, name in NUMBERS.items()},
+        **{name: text(row.get(field)) for field, name in TEXTS.items()},
+        **{name: gigabytes(row.get(field), MIB) for field, name in MEMORY.items()},
+    }
     active = throttle_names(row.get(ACTIVE, ""))
     counted = {field.removeprefix(COUNTER): number(row.get(field)) for field in COUNTERS}
     counters = {name: value for name, value in counted.items() if value is not None}
     fields = {**NUMBERS, **TEXTS, **MEMORY, ACTIVE: "throttle_reasons"}
     reasons = {
-        name: f"this driver's {TOOL} does not know {field}" if field in unknown else f"{TOOL} says {row[field]!r}"
+        name: f"{TOOL} says {row[field]!r}" if field in row else f"this driver's {TOOL} does not know {field}"
         for field, name in fields.items()
         if (active if field == ACTIVE else values[name]) is None
     }
@@ -156,9 +144,12 @@ def _state(asked: Sequence[str], line: str, unknown: set[str]) -> GpuState:
     )
 
 
-def _processes(gpus: Sequence[GpuState]) -> list[GpuProcess]:
-    """Return the processes with a compute context. Only the last column, the name, may contain commas."""
-    by_uuid = {gpu.identifier: gpu.index for gpu in gpus}
+def processes(states: Sequence[GpuState]) -> list[GpuProcess]:
+    """Return the processes with a compute context; raise GpuToolError if nvidia-smi does not answer.
+
+    Only the last column, the name, may contain commas.
+    """
+    by_uuid = {gpu.identifier: gpu.index for gpu in states}
     lines = output_of(TOOL, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT).splitlines()
     found = []
     for line in lines:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from train.job.job import Job
-from train.machine.planned_gpus import threads_of_a_rank
+from train.machine.gpus import threads_of_a_rank
 from utils.hardware.devices import DEVICES, Device
 from utils.memory.estimate import BYTES_PER_GB, FRAMEWORKS, PROCESS_GB, cpu_capacity_gb, estimate
 from utils.memory.fit import change_text, changes_that_fit, lower_bound_gb, terms_text, usable_gb
@@ -115,8 +115,9 @@ def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> list[str]:
 
     `is_here` is False in the plan of another machine, whose memory is unknown.
     """
+    has, source = cpu_capacity_gb(1)
     found = []
-    for job in {(job.framework, job.model): job for job in jobs if job.config.platform != "cpu"}.values():
+    for job in {job.kind: job for job in jobs if job.config.platform != "cpu"}.values():
         name = f"host memory: {job.framework} {job.model}"
         if job.framework not in FRAMEWORKS:
             found.append(f"{name} unknown (no formula for this framework yet)")
@@ -124,11 +125,11 @@ def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> list[str]:
         needed, ranks = host_gb(job), job.config.ranks_per_node
         line = f"{name} about {needed:.1f} GB for {ranks} {'rank' if ranks == 1 else 'ranks'}"
         if not is_here:
-            found.append(f"{line}, of an unknown amount (the plan is for another machine)")
-            continue
-        has, source = cpu_capacity_gb(1)
-        less = (
-            f"; the machine has less: use {'FRAMEWORK=mega or ' if job.framework == 'hf' else ''}one with more memory"
-        )
-        found.append(f"{'warning: ' * (needed > has)}{line} of {has:.1f} GB ({source}){less * (needed > has)}")
+            line += ", of an unknown amount (the plan is for another machine)"
+        elif needed > has:
+            other = "FRAMEWORK=mega or " if job.framework == "hf" else ""
+            line = f"warning: {line} of {has:.1f} GB ({source}); the machine has less: use {other}one with more memory"
+        else:
+            line += f" of {has:.1f} GB ({source})"
+        found.append(line)
     return found

@@ -1,14 +1,14 @@
 """Checks of the machine before and after a job: warnings on stderr and in the result, and the job's conditions.
 
-With STRICT=1, any warning before the job refuses it (exit code 2). A rule returns lines for a person: the state that
-was found (other work on GPUs or cores, a setting that slows a job down), the usual state, and what to do. On a machine
-without a GPU only the rules for its cores and memory apply.
+With STRICT=1, any warning before the job refuses it (exit code 2). A warning tells a person the state that was found
+(other work on GPUs or cores, a setting that slows a job down), the usual state, and what to do. On a machine without a
+GPU only the rules for its cores and memory apply.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from train.machine import conditions, job_processes
@@ -62,14 +62,125 @@ def with_conditions(
 
 def warnings(platform: str, seen: Snapshot, nodes: int = 1) -> list[str]:
     """Return one line for each condition in `seen` that disturbs a job on `platform`."""
-    found = [*_machine(seen)]
+    state = {**seen.machine, "nodes": nodes}
+    of_cores = [f"machine: {text.format(**state)}" for holds, text in CORES if holds(state)]
     if platform == "cpu":
-        return found
+        return of_cores
     if not seen.gpus:
-        return [f"gpu: the conditions are unknown: {seen.why_no_gpus}; see ./shell/gpu.sh", *found]
-    rules = (_memory, _use, _cap, _clocks, _slowed, _modes)
-    lines = [f"gpu {gpu.index}: {line}" for gpu in seen.gpus for rule in rules for line in rule(gpu)]
-    return [*_processes(seen.processes or ()), *lines, *_differing(seen.gpus), *_host_of_gpus(seen, nodes), *found]
+        return [f"gpu: the conditions are unknown: {seen.why_no_gpus}; see ./shell/gpu.sh", *of_cores]
+    of_gpus = [
+        f"gpu {gpu.index}: {text.format(**_facts(gpu))}" for gpu in seen.gpus for holds, text in GPU if holds(gpu)
+    ]
+    of_host = [f"machine: {text.format(**state)}" for holds, text in HOST_OF_GPUS if holds(state)]
+    return [*_processes(seen.processes or ()), *of_gpus, *_differing(seen.gpus), *of_host, *of_cores]
+
+
+def _above(value: float | None, limit: float) -> bool:
+    return value is not None and value > limit
+
+
+def _below(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value < limit * (1 - TOLERANCE)
+
+
+def _level(gpu: GpuState) -> str:
+    return (gpu.performance_level or "auto").lower().removeprefix("amdsmi_dev_perf_level_")
+
+
+def _slowed(gpu: GpuState) -> str:
+    return ", ".join(reason for reason in gpu.throttle_reasons or () if reason in SLOWDOWNS)
+
+
+def _facts(gpu: GpuState) -> dict[str, Any]:
+    """Return the fields of a GPU for the texts of GPU, with the command that raises its power cap."""
+    watts = gpu.max_power_cap_watts if gpu.default_power_cap_watts is None else gpu.default_power_cap_watts
+    to_raise = (
+        f"nvidia-smi -i {gpu.index} -pl {watts or 0:g}" if gpu.vendor == "nvd" else "rocm-smi --resetpoweroverdrive"
+    )
+    return {**vars(gpu), "to_raise_cap": to_raise, "level": _level(gpu), "slowed": _slowed(gpu)}
+
+
+GPU: tuple[tuple[Callable[[GpuState], bool], str], ...] = (
+    (
+        lambda gpu: _above(gpu.memory_used_gb, USUAL_MEMORY_GB),
+        "{memory_used_gb:.1f} GB are in use before the job; see ./shell/gpu.sh",
+    ),
+    (
+        lambda gpu: _above(gpu.utilization_percent, USUAL_USE_PERCENT),
+        "is {utilization_percent:.0f} % busy before the job; see ./shell/gpu.sh",
+    ),
+    (
+        lambda gpu: _below(gpu.power_cap_watts, gpu.default_power_cap_watts),
+        "power cap {power_cap_watts:g} W, below the default of {default_power_cap_watts:g} W; as root: {to_raise_cap}",
+    ),
+    (
+        lambda gpu: gpu.default_power_cap_watts is None and _below(gpu.power_cap_watts, gpu.max_power_cap_watts),
+        "power cap {power_cap_watts:g} W of {max_power_cap_watts:g} W at most, and the default is unknown; "
+        "as root: {to_raise_cap}",
+    ),
+    (
+        lambda gpu: _below(gpu.clock_limit_mhz, gpu.default_clock_limit_mhz),
+        "clock limited to {clock_limit_mhz:g} MHz, default {default_clock_limit_mhz:g} MHz; "
+        "as root: nvidia-smi -i {index} -rac",
+    ),
+    (
+        lambda gpu: _level(gpu) not in ("auto", "unknown"),
+        "performance level {level}, usual: auto; as root: rocm-smi --setperflevel auto",
+    ),
+    (
+        lambda gpu: _slowed(gpu) != "",
+        "is slowed down before the job ({slowed}); look at cooling and power supply",
+    ),
+    (
+        lambda gpu: gpu.vendor == "nvd" and gpu.persistence == "Disabled",
+        "persistence mode is off: the driver starts anew with each job; as root: nvidia-smi -i {index} -pm 1",
+    ),
+    (
+        lambda gpu: gpu.compute_mode not in (None, "Default"),
+        "compute mode {compute_mode}, usual: Default; as root: nvidia-smi -i {index} -c 0",
+    ),
+    (
+        lambda gpu: gpu.vendor == "nvd" and gpu.partition == "Enabled",
+        "MIG is on: a job gets a slice; as root: nvidia-smi -mig 0",
+    ),
+)
+"""Conditions of a GPU that disturb a job, and the warning of each."""
+MachineRules = tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...]
+HOST_OF_GPUS: MachineRules = (
+    (
+        lambda state: state["shared_memory_gb"] is not None and state["shared_memory_gb"] < LEAST_SHARED_MEMORY_GB,
+        "/dev/shm has {shared_memory_gb:.2f} GB; start the container with --ipc=host or --shm-size=16g",
+    ),
+    (
+        lambda state: state["open_files_limit"] is not None and state["open_files_limit"] < LEAST_OPEN_FILES,
+        "a process may open {open_files_limit} files; ulimit -n 65536",
+    ),
+    (
+        lambda state: state["locked_memory_gb"] is not None and (state["nodes"] > 1 or state["has_infiniband"]),
+        "a process may lock {locked_memory_gb:.3g} GB, InfiniBand wants no limit; ulimit -l unlimited",
+    ),
+    (
+        lambda state: state["cpu_governor"] not in (None, GOVERNOR),
+        f"the cores' governor is {{cpu_governor}}; as root: cpupower frequency-set -g {GOVERNOR}",
+    ),
+    (
+        lambda state: _above(state["swap_used_gb"], MAX_SWAP_GB),
+        "{swap_used_gb:.1f} GB are swapped out; end what holds the memory",
+    ),
+)
+"""Conditions of the machine that disturb a job on its GPUs."""
+CORES: MachineRules = (
+    (
+        lambda state: _above(state["busy_before_percent"], MAX_BUSY_PERCENT),
+        "{busy_before_percent:.0f} % of the cores' time went to other work before the job; stop other work before "
+        "measuring",
+    ),
+    (
+        lambda state: bool(state["numa_balancing"]) and (state["numa_nodes"] or 0) > 1,
+        "NUMA balancing is on; as root: sysctl kernel.numa_balancing=0",
+    ),
+)
+"""Conditions of the machine that disturb every job."""
 
 
 def after(seen: Snapshot, throttled: dict[str, float] | None) -> list[str]:
@@ -88,9 +199,8 @@ def _processes(processes: Sequence[GpuProcess]) -> Iterator[str]:
         whose = f", {found.user}" if found else ""
         size = "memory" if one.memory_gb is None else f"{one.memory_gb:.1f} GB"
         where = "a GPU" if one.gpu is None else f"GPU {one.gpu}"
-        left = (
-            "; a job of this suite left it behind: ./shell/gpu.sh --end-ours" if found and found.is_left_behind else ""
-        )
+        is_ours = found is not None and found.is_left_behind
+        left = "; a job of this suite left it behind: ./shell/gpu.sh --end-ours" if is_ours else ""
         name = one.name.rsplit("/", 1)[-1]
         yield f"gpu: process {one.process_id} ({name}{whose}) holds {size} of {where}{left}"
     more = len(processes) - MOST_PROCESSES
@@ -98,82 +208,8 @@ def _processes(processes: Sequence[GpuProcess]) -> Iterator[str]:
         yield f"gpu: {more} more {'process holds' if more == 1 else 'processes hold'} GPUs; see ./shell/gpu.sh"
 
 
-def _memory(gpu: GpuState) -> Iterator[str]:
-    if gpu.memory_used_gb is not None and gpu.memory_used_gb > USUAL_MEMORY_GB:
-        yield f"{gpu.memory_used_gb:.1f} GB are in use before the job; see ./shell/gpu.sh"
-
-
-def _use(gpu: GpuState) -> Iterator[str]:
-    if gpu.utilization_percent is not None and gpu.utilization_percent > USUAL_USE_PERCENT:
-        yield f"is {gpu.utilization_percent:.0f} % busy before the job; see ./shell/gpu.sh"
-
-
-def _cap(gpu: GpuState) -> Iterator[str]:
-    cap, default, most = gpu.power_cap_watts, gpu.default_power_cap_watts, gpu.max_power_cap_watts
-    if cap is None:
-        return
-    if default is not None:
-        if cap < default * (1 - TOLERANCE):
-            yield f"power cap {cap:g} W, below the default of {default:g} W; {_raise_cap(gpu, default)}"
-    elif most is not None and cap < most * (1 - TOLERANCE):
-        yield f"power cap {cap:g} W of {most:g} W at most, and the default is unknown; {_raise_cap(gpu, most)}"
-
-
-def _raise_cap(gpu: GpuState, watts: float) -> str:
-    command = f"nvidia-smi -i {gpu.index} -pl {watts:g}" if gpu.vendor == "nvd" else "rocm-smi --resetpoweroverdrive"
-    return f"as root: {command}"
-
-
-def _clocks(gpu: GpuState) -> Iterator[str]:
-    limit, default = gpu.clock_limit_mhz, gpu.default_clock_limit_mhz
-    if limit is not None and default is not None and limit < default * (1 - TOLERANCE):
-        yield f"clock limited to {limit:g} MHz, default {default:g} MHz; as root: nvidia-smi -i {gpu.index} -rac"
-    level = (gpu.performance_level or "auto").lower().removeprefix("amdsmi_dev_perf_level_")
-    if level not in ("auto", "unknown"):
-        yield f"performance level {level}, usual: auto; as root: rocm-smi --setperflevel auto"
-
-
-def _slowed(gpu: GpuState) -> Iterator[str]:
-    reasons = [reason for reason in gpu.throttle_reasons or () if reason in SLOWDOWNS]
-    if reasons:
-        yield f"is slowed down before the job ({', '.join(reasons)}); look at cooling and power supply"
-
-
-def _modes(gpu: GpuState) -> Iterator[str]:
-    if gpu.vendor == "nvd" and gpu.persistence == "Disabled":
-        yield f"persistence mode is off: the driver starts anew with each job; as root: nvidia-smi -i {gpu.index} -pm 1"
-    if gpu.compute_mode not in (None, "Default"):
-        yield f"compute mode {gpu.compute_mode}, usual: Default; as root: nvidia-smi -i {gpu.index} -c 0"
-    if gpu.vendor == "nvd" and gpu.partition == "Enabled":
-        yield "MIG is on: a job gets a slice; as root: nvidia-smi -mig 0"
-
-
 def _differing(gpus: Sequence[GpuState]) -> Iterator[str]:
     for name, what, unit in (("power_cap_watts", "power caps", "W"), ("max_sm_clock_mhz", "highest clocks", "MHz")):
         values = sorted({value for gpu in gpus if (value := getattr(gpu, name)) is not None})
-        if values and values[0] < values[-1] * (1 - TOLERANCE):
+        if values and _below(values[0], values[-1]):
             yield f"gpu: {what} differ, {values[0]:g} to {values[-1]:g} {unit}; the slowest holds up all others"
-
-
-def _host_of_gpus(seen: Snapshot, nodes: int) -> Iterator[str]:
-    state = seen.machine
-    shared_gb, locked_gb = state.shared_memory_gb, state.locked_memory_gb
-    if shared_gb is not None and shared_gb < LEAST_SHARED_MEMORY_GB:
-        yield f"machine: /dev/shm has {shared_gb:.2f} GB; start the container with --ipc=host or --shm-size=16g"
-    if state.open_files_limit is not None and state.open_files_limit < LEAST_OPEN_FILES:
-        yield f"machine: a process may open {state.open_files_limit} files; ulimit -n 65536"
-    if locked_gb is not None and (nodes > 1 or state.has_infiniband):
-        yield f"machine: a process may lock {locked_gb:.3g} GB, InfiniBand wants no limit; ulimit -l unlimited"
-    if state.cpu_governor not in (None, GOVERNOR):
-        yield f"machine: the cores' governor is {state.cpu_governor}; as root: cpupower frequency-set -g {GOVERNOR}"
-    if state.swap_used_gb is not None and state.swap_used_gb > MAX_SWAP_GB:
-        yield f"machine: {state.swap_used_gb:.1f} GB are swapped out; end what holds the memory"
-
-
-def _machine(seen: Snapshot) -> Iterator[str]:
-    state = seen.machine
-    if state.busy_percent is not None and state.busy_percent > MAX_BUSY_PERCENT:
-        busy = f"{state.busy_percent:.0f} % of the cores' time went to other work before the job"
-        yield f"machine: {busy}; stop other work before measuring"
-    if state.numa_balancing and (state.numa_nodes or 0) > 1:
-        yield "machine: NUMA balancing is on; as root: sysctl kernel.numa_balancing=0"

@@ -15,23 +15,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from train.job.job import RESERVE_BYTES, Job
+from train.job.job import RESERVE_BYTES, Job, existing
 from train.job.outcome import advice
-from train.machine import planned_gpus
-from train.machine.planned_gpus import capacity_gb
+from train.machine import gpus
+from train.machine.gpus import capacity_gb
 from train.preflight import job_checks, ready
 from train.preflight.fit import LAYERS, host_memory_lines, refusal
 from train.runner.plan import Matrix, notes, outlook, wrapper
-from train.runner.status_file import NAME, is_status
+from train.runner.state import NAME, is_status
 from train.runner.view import duration, is_matrix_log
 from utils.dataset.paths import bin_path
 from utils.dataset.place import bytes_needed, data_prefix
-from utils.errors import ConfigError, DataError
+from utils.errors import ConfigError
 from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
 from utils.results import store
-from utils.settings.config import ROOT
+from utils.settings.config import ROOT, RunConfig
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
 """A result and a log; 500 steps leave about 150 KB."""
@@ -54,7 +54,8 @@ FOUR_BITS = ("nvfp4", "mxfp4")
 def check(matrix: Matrix) -> None:
     """Print the forecast of time and memory, and warnings, on stderr.
 
-    Raises ConfigError if the matrix cannot work, and ForeignFileError if a file of a user has the name of an output.
+    Raises ConfigError or DataError if the matrix cannot work, and ForeignFileError if a file of a user has the name of
+    an output.
     """
     _check_wrappers(matrix)
     _check_places(matrix)
@@ -85,7 +86,7 @@ def _check_space(matrix: Matrix) -> None:
         needs[config.data_dir] = ("DATA_DIR", data)
     by_disk: dict[int, int] = {}
     for folder, (key, needed) in needs.items():
-        there = _existing(folder)
+        there = existing(folder)
         disk = there.stat().st_dev
         by_disk[disk] = by_disk.get(disk, 0) + needed
         if (
@@ -101,18 +102,10 @@ def _check_space(matrix: Matrix) -> None:
 
 
 def _data_bytes(matrix: Matrix) -> int:
-    """Return the approximate size of the data that have to be prepared, as far as it is known."""
+    """Return the approximate size of the data that have to be prepared, as far as it is known; raise DataError."""
     config = matrix.config
-    try:
-        missing = {data_prefix(config, model): model for model in config.models}
-    except DataError as error:
-        raise ConfigError(str(error)) from error
+    missing = {data_prefix(config, model): model for model in config.models}
     return sum(bytes_needed(config, model) or 0 for path, model in missing.items() if not bin_path(path).exists())
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _print_forecast(matrix: Matrix) -> None:
@@ -134,9 +127,9 @@ def _print_forecast(matrix: Matrix) -> None:
 def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
     """Return lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
     platform = matrix.config.platform
-    is_here = matrix.config.launcher != "slurm" and bool(planned_gpus.count(platform))
+    is_here = matrix.config.launcher != "slurm" and bool(gpus.count(platform))
     lines = host_memory_lines(jobs, is_here=is_here)
-    if not is_here or not planned_gpus.has_torch():
+    if not is_here or not gpus.has_torch():
         return lines
     refused = {line: None for job in jobs for line in ready.without_engine(job.config, job.framework)}
     of_driver = ready.driver_line(platform)
@@ -158,29 +151,34 @@ def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[t
     """
     if not jobs:
         return None, "nothing to do"
-    earlier = list(_earlier(jobs[0].config.output_dir))
+    config = jobs[0].config
+    earlier = list(_earlier(config.output_dir))
     seconds_of = {job.kind: _seconds_of(job, earlier) for job in jobs}
     measured = [seconds for job in jobs if (seconds := seconds_of[job.kind]) is not None]
-    if not measured:
-        return _by_peak(jobs, possible)
-    average = sum(measured) / len(measured)
-    cooldown = jobs[0].config.cooldown_seconds
-    least, more = (sum((seconds_of.get(job.kind) or average) + cooldown for job in some) for some in (jobs, possible))
-    least -= cooldown
-    return (least, least + more), f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
+    if measured:
+        average = sum(measured) / len(measured)
+        how = f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
+        expected = {job.kind: seconds_of.get(job.kind) or average for job in (*jobs, *possible)}
+    else:
+        tflops, how = _share_of_peak(config)
+        if tflops is None:
+            return None, how
+        expected = {job.kind: _seconds_at(job, tflops) for job in (*jobs, *possible)}
+    least, more = (sum(expected[job.kind] + config.cooldown_seconds for job in some) for some in (jobs, possible))
+    least -= config.cooldown_seconds
+    return (least, least + more), how
 
 
-def _by_peak(jobs: Sequence[Job], possible: Sequence[Job]) -> tuple[tuple[float, float] | None, str]:
-    """Return the seconds of the steps of all jobs at SHARE_OF_PEAK of the device's dense peak, or why they are unknown.
+def _share_of_peak(config: RunConfig) -> tuple[float | None, str]:
+    """Return SHARE_OF_PEAK of the device's dense peak, TFLOP/s, in words; None with the reason where it is unknown.
 
     The formula counts every framework's work alike; start and compilation are not in it.
     """
-    config = jobs[0].config
     no_result = "no earlier result of these jobs on this machine"
     if config.platform == "cpu" or config.launcher == "slurm":
         why = "a CPU has no peak here" if config.platform == "cpu" else "Slurm selects the nodes"
         return None, f"{no_result}, and {why}"
-    short = planned_gpus.device(config.platform)
+    short = gpus.device(config.platform)
     device = named(short) if short else None
     if device is None:
         return None, f"{no_result}, and its GPUs are missing, different or not in utils/hardware/devices.py"
@@ -188,11 +186,8 @@ def _by_peak(jobs: Sequence[Job], possible: Sequence[Job]) -> tuple[tuple[float,
     peak: float | None = getattr(device, f"dense_{precision}_tflops", None)
     if peak is None:
         return None, f"{no_result}, and no dense {precision} peak of {device.name} is kept"
-    least, more = (sum(_seconds_at(job, SHARE_OF_PEAK * peak) for job in some) for some in (jobs, possible))
-    pauses = (len(jobs) - 1) * config.cooldown_seconds, len(possible) * config.cooldown_seconds
-    spans = least + pauses[0], least + more + sum(pauses)
     share = f"{100 * SHARE_OF_PEAK:.0f} % of the {peak:g} TFLOP/s of {device.name} ({precision}, dense)"
-    return spans, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
+    return SHARE_OF_PEAK * peak, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
 
 
 def _seconds_at(job: Job, tflops: float) -> float:
@@ -202,8 +197,6 @@ def _seconds_at(job: Job, tflops: float) -> float:
 
 def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:
     """Yield the readable ok results of this machine, including superseded ones."""
-    if not output_dir.is_dir():
-        return
     for path in sorted(output_dir.rglob("train_*.json")):
         try:
             result = store.read(path)
@@ -229,24 +222,20 @@ def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
 
 def memory_lines(jobs: Sequence[Job]) -> list[str]:
     """Return a line for each framework and model: its memory on one device, as a warning if the device has less."""
-    if not jobs:
-        return []
-    capacity, source = capacity_gb(jobs[0].config)
+    capacity, source = capacity_gb(jobs[0].config) if jobs else (None, "")
     lines = []
-    for job in {(job.framework, job.model): job for job in jobs}.values():
+    for job in {job.kind: job for job in jobs}.values():
+        name = f"memory: {job.framework} {job.model}"
         if job.framework not in FRAMEWORKS:
-            lines.append(f"memory: {job.framework} {job.model} unknown (no formula for this framework yet)")
+            lines.append(f"{name} unknown (no formula for this framework yet)")
             continue
-        layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
         needed = estimate(job.config, job.framework, job.spec).total_gb
-        line = f"memory: {job.framework} {job.model} about {needed:.1f} GB"
         if capacity is None:
-            lines.append(f"{line}, of an unknown amount ({source}){layers}")
-        elif why := refusal(job, capacity):
-            lines.append(f"warning: memory: {job.framework} {job.model}: {why} ({source}){layers}")
-        elif needed <= capacity:
-            lines.append(f"{line} of {capacity:.1f} GB ({source}){layers}")
+            line = f"{name} about {needed:.1f} GB, of an unknown amount"
+        elif why := refusal(job, capacity) or (advice(job, capacity) if needed > capacity else None):
+            line = f"warning: {name}: {why}"
         else:
-            advised = advice(job, capacity)
-            lines.append(f"warning: memory: {job.framework} {job.model}: {advised} ({source}){layers}")
+            line = f"{name} about {needed:.1f} GB of {capacity:.1f} GB"
+        layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
+        lines.append(f"{line} ({source}){layers}")
     return lines

@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from train.machine import gpus, planned_gpus
+from train.job.job import existing
+from train.machine import gpus
 from train.machine.gpu_state import GpuToolError
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig
@@ -121,18 +122,15 @@ def _version(name: str) -> Iterator[str]:
 
 def _unwritable(folder: Path) -> str | None:
     """Return why no file can be made in a folder, or in the nearest one above it that exists; None if one can."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=existing):
+        with tempfile.TemporaryFile(dir=existing(folder)):
             return None
     except OSError as error:
         return error.strerror or str(error)
 
 
 def driver_line(platform: str) -> str | None:
-    """Return one line on a driver that is too old or cannot be judged; None if it is new enough, and without torch."""
-    if platform == "cpu" or not planned_gpus.has_torch():
-        return None
+    """Return one line on a driver that is too old for this torch or cannot be judged; None if it is new enough."""
     driver_name, stack, attribute = STACKS[platform]
     built_for = getattr(importlib.import_module("torch").version, attribute)
     if built_for is None:
@@ -141,8 +139,9 @@ def driver_line(platform: str) -> str | None:
         found = {gpu.driver_version for gpu in gpus.read(platform).gpus} - {None}
     except GpuToolError as error:
         return f"note: driver: version unknown ({error}); {stack} {built_for} is not held against it"
+    version = _numbers(built_for)
+    least = next((least for start, least in LEAST[platform].items() if version[: len(start)] == start), None)
     for driver in sorted(filter(None, found)):
-        least = _least(platform, built_for)
         if least is None:
             return f"note: driver: {driver_name} {driver} with {stack} {built_for}: no row in train/preflight/ready.py"
         if driver == python_platform.release():  # amd-smi's answer for the amdgpu of the kernel itself
@@ -152,11 +151,6 @@ def driver_line(platform: str) -> str | None:
             why = f"older than {wanted}, which {stack} {built_for} of this torch needs"
             return f"warning: driver: {driver_name} {driver} is {why}; {REMEDY[platform]}"
     return None
-
-
-def _least(platform: str, built_for: str) -> tuple[int, ...] | None:
-    version = _numbers(built_for)
-    return next((least for start, least in LEAST[platform].items() if version[: len(start)] == start), None)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

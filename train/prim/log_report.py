@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from train.job import step_clock
 from train.job.job import Job
-from train.job.recorder import NonFiniteError
+from train.job.recorder import CLOCK_KEY, NonFiniteError, clock_of_steps
 from train.job.report import NO_DATA_WAIT, ONE_STEADY_STEP, IncompleteError, JobReport, MismatchError
 from utils.logs.reader import LogFormatError, read_log
 from utils.logs.run_log import RunLog
@@ -102,8 +101,8 @@ class LogReport(JobReport):
         result["steps"] = [step.number for step in steps]
         result["step_times"] = [step.step_time_seconds for step in steps]
         if all(step.number in self.step_ends for step in steps):
-            ends = step_clock.of_steps([self.step_ends[step.number] for step in steps])
-            result["energy_metrics"][step_clock.KEY] = ends
+            ends = clock_of_steps([self.step_ends[step.number] for step in steps])
+            result["energy_metrics"][CLOCK_KEY] = ends
         result["data_wait_seconds"] = [None] * len(steps)
         result["loss_values"] = [step.loss for step in steps]
         result["grad_norms"] = [step.grad_norm for step in steps]

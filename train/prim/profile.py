@@ -13,9 +13,8 @@ from pathlib import Path
 
 from train.job.job import profile_folder
 from train.prim.log_report import LogReport
-from train.profiling import profile_json
-from train.profiling.profile_json import Files
-from train.profiling.torch_recording import compress
+from train.profiling.recording import Files, profile_content, warnings_of, write_profile
+from train.profiling.tools import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.provenance.digests import sha256_file
@@ -46,9 +45,9 @@ def take_profile(report: LogReport, profile: Profile, workspace: Path, step_seco
             f"profile: Primus printed no time of the profiled step {', '.join(missing)}; no profile.json is written"
         ]
     seconds = [step_seconds[step] for step in profile.steps]
-    found = profile_json.content(report.result("ok", None), profile, seconds, files)
+    found = profile_content(report.result("ok", None), profile, seconds, files)
     print(f"    profile: {profile.text}, in {folder}", flush=True)
-    return [*profile_json.warnings_of(files), *profile_json.write(folder, found)]
+    return [*warnings_of(files), *write_profile(folder, found)]
 
 
 def traces(workspace: Path) -> dict[int, Path]:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from train.probing.timing import short, spread_percent
+from train.probing.rates import short, spread_percent
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter")
 SIZES = {"cpu": tuple(2**power for power in (20, 22, 24, 26)), "cuda": tuple(2**power for power in range(20, 31, 2))}
@@ -35,19 +35,15 @@ TIMEOUT_SECONDS = 600
 LEAST_ROUNDS, MOST_ROUNDS = 6, 200
 
 
-class CollectiveError(RuntimeError):
-    """Collectives could not be measured; the message is the reason."""
-
-
 def bus_gb_per_second(name: str, size: int, seconds: float, ranks: int) -> float:
     """Return the bus bandwidth of one call, in GB/s."""
     return size / seconds / 1e9 * (2 if name == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | None) -> list[dict[str, Any]]:
-    """Return the rows of the file for `ranks` processes of this machine; raise CollectiveError."""
+    """Return the rows of the file for `ranks` processes of this machine; raise RuntimeError with the reason."""
     if ranks < 2:
-        raise CollectiveError("one rank has nothing to exchange")
+        raise RuntimeError("one rank has nothing to exchange")
     environ = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     with tempfile.TemporaryDirectory() as folder:
@@ -58,9 +54,9 @@ def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | No
                 command, cwd=ROOT, env=environ, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise CollectiveError(f"the ranks did not end within {TIMEOUT_SECONDS} s") from error
+            raise RuntimeError(f"the ranks did not end within {TIMEOUT_SECONDS} s") from error
         if ended.returncode:
-            raise CollectiveError(f"torchrun ended with exit code {ended.returncode}")
+            raise RuntimeError(f"torchrun ended with exit code {ended.returncode}")
         return list(json.loads(found.read_text(encoding="utf8")))
 
 

@@ -1,18 +1,24 @@
 """The profile of some steps of one rank, started and stopped by the recorder between two steps.
 
-Each tool has a class: torch.profiler (`torch_recording.py`), nsys and rocprofv3 (`tools.py`). A rank that is not
-recorded does nothing but wait. After the last profiled step every rank waits until all have written their files, so
-that no rank begins a measured step while another one writes. torch is imported on use.
+`tools.py` has a class for each tool: torch.profiler, nsys and rocprofv3. A rank that is not recorded does nothing but
+wait. After the last profiled step every rank waits until all have written their files, so that no rank begins a
+measured step while another one writes. profile.json, which is written beside the traces when the job has ended well,
+lists them; utils/results/profile_file.py reads it and states its format. torch is imported on use.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from train.job import disk
+from train.job.job import disk_reason
+from utils.errors import ForeignFileError
+from utils.results import profile_file, store
 from utils.results.profile_file import Trace
-from utils.settings.profiling import Profile
+from utils.settings.profiling import NO_PROFILE, Profile
 
 STEP = "ProfilerStep#"
 """Beginning of the mark of a step, as torch.profiler's own `step()` writes it; the number of the step follows."""
@@ -62,7 +68,7 @@ class StepRecording:
 
     def miss(self, name: str, error: Exception | str) -> None:
         """Note why a file is missing. The training goes on, so its result is not lost."""
-        known = disk.reason(error, [self.folder]) if isinstance(error, Exception) else None
+        known = disk_reason(error, [self.folder]) if isinstance(error, Exception) else None
         self.reasons[name] = known or " ".join(str(error).split()) or type(error).__name__
         print(f"    warning: profile: {name}: {self.reasons[name]}", file=sys.stderr, flush=True)
 
@@ -77,3 +83,79 @@ def _wait_for_all() -> None:
     one = torch.ones(1, device="cuda" if distributed.get_backend() == "nccl" else "cpu")
     distributed.all_reduce(one)
     one.item()
+
+
+NO_FILE = "the rank wrote no trace"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one recorded rank."""
+
+    rank: int
+    trace: Trace | None
+    reasons: Mapping[str, str]
+    """Why a file is missing, by its name without ending."""
+
+
+def gather_files(recording: StepRecording) -> list[Files]:
+    """Return the files of all recorded ranks; every rank calls it after the last step."""
+    import torch
+
+    mine = Files(recording.rank, recording.trace, recording.reasons) if recording.is_recorded else None
+    distributed = torch.distributed
+    found: list[Files | None] = [mine]
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
+        found = [None] * distributed.get_world_size()
+        distributed.all_gather_object(found, mine)
+    return sorted((files for files in found if files is not None), key=lambda files: files.rank)
+
+
+def profile_content(
+    result: Mapping[str, Any], profile: Profile, step_seconds: Sequence[float], files: Sequence[Files]
+) -> dict[str, Any]:
+    """Return profile.json of a job from its `result`, the times of its profiled steps and the files of its ranks."""
+    mean = result["performance_metrics"]["avg_step_time_seconds"]
+    reasons = {name: why for one in files for name, why in one.reasons.items()}
+    ranks = profile.ranks_of(result["training_config"]["num_gpus"])
+    traces = {one.rank: one.trace for one in files if one.trace is not None}
+    for rank in ranks:
+        if rank not in traces:
+            reasons.setdefault(f"rank{rank}", NO_FILE)
+    if mean is None:
+        reasons["unprofiled_step_seconds"] = "no step was measured"
+    settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
+    return {
+        "profile_version": profile_file.VERSION,
+        **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},
+        "host": result["provenance"]["host"],
+        "device_name": result["gpu_info"]["device_name"],
+        "started_utc": result["provenance"]["started_utc"],
+        "settings": settings | {"profile": NO_PROFILE},  # as the result of the same training without a profile has them
+        "steps": list(profile.steps),
+        "ranks": list(ranks),
+        "traces": {str(rank): asdict(trace) for rank, trace in sorted(traces.items())},
+        "profiled_step_seconds": [float(f"{seconds:.6g}") for seconds in step_seconds],
+        "unprofiled_step_seconds": None if mean is None else float(f"{mean:.6g}"),
+        "reasons": reasons,
+    }
+
+
+def warnings_of(files: Sequence[Files]) -> list[str]:
+    """Return a warning for each trace that is missing."""
+    return [
+        f"profile: {name}: {why}" for one in files for name, why in one.reasons.items() if name == f"rank{one.rank}"
+    ]
+
+
+def write_profile(folder: Path, found: Mapping[str, Any]) -> list[str]:
+    """Write profile.json into the folder of a profile; return a warning if it cannot be written.
+
+    The measurements of the job do not depend on it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
+    except (OSError, ForeignFileError) as error:
+        return [f"profile: {profile_file.NAME}: {getattr(error, 'strerror', None) or error}"]
+    return []

@@ -1,4 +1,8 @@
-"""The vendors' own profilers around the profiled steps, which shell/profile.sh uses: nsys and rocprofv3.
+"""The tools around the profiled steps: torch.profiler, and the vendors' own of shell/profile.sh, nsys and rocprofv3.
+
+torch.profiler records operators with shapes, kernels of the GPU, and a range for each step. The trace of a rank,
+`rank<R>.json.gz`, is checked, compressed, and renamed when it is complete. The profiler is started once for nothing
+before, because its first start loads the libraries of the device.
 
 nsys wraps the launcher of the job (shell/profile.sh); a rank opens and closes its capture range. rocprofv3 must not
 wrap torchrun, which owns no GPU: each recorded rank starts it, attached to itself. torch is imported on use.
@@ -7,14 +11,153 @@ wrap torchrun, which owns no GPU: each recorded rank starts it, attached to itse
 from __future__ import annotations
 
 import ctypes
+import gc
+import gzip
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 from train.profiling.recording import STEP, StepRecording
-from train.profiling.torch_recording import TorchRecording
+from utils.errors import ForeignFileError
+from utils.files import temporary_beside, written_whole
+from utils.provenance.digests import sha256_file
+from utils.results.profile_file import Trace
+
+MOST_MEMORY_EVENTS = 1_000_000
+"""Allocations and frees that a snapshot keeps, the last ones; each takes some hundred bytes of host memory."""
+NO_ALLOCATOR = "a CPU has no caching allocator; the trace has each allocation"
+LEVEL = 6
+"""Of gzip: Python's own default, 9, takes twice as long for 2 % less."""
+_TAIL_BYTES = 4096
+_PIECE_BYTES = 1 << 20
+
+
+class TorchRecording(StepRecording):
+    """Records with torch.profiler and writes `rank<R>.json.gz`, with PROFILE_MEMORY also `rank<R>_memory.pickle`."""
+
+    _profiler: Any = None
+    _mark: Any = None
+
+    def start_tool(self) -> None:
+        """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
+        import torch
+
+        try:
+            _start_once_for_nothing()
+            self._profiler = _profiler(with_memory=self.profile.with_memory)
+            gc.collect()  # not inside of a profiled step
+            if self.profile.with_memory and torch.cuda.is_available():
+                torch.cuda.memory._record_memory_history(max_entries=MOST_MEMORY_EVENTS)
+            self._profiler.start()
+        except RuntimeError as error:
+            self._profiler = None
+            self.miss(self.name, f"torch.profiler cannot start: {error}")
+
+    def begin_step(self, number: int) -> None:
+        """Open the range of a step."""
+        if self._profiler is None:
+            return
+        from torch.profiler import record_function
+
+        self._mark = record_function(f"{STEP}{number}")
+        self._mark.__enter__()
+
+    def end_step(self) -> None:
+        """Close the range of the step."""
+        if self._mark is not None:
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+
+    def stop_tool(self) -> None:
+        """Stop the profiler and write its files."""
+        if self._profiler is None:
+            return
+        self._profiler.stop()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.trace = write_trace(self._profiler, self.folder / f"{self.name}.json.gz")
+        except (OSError, RuntimeError, ForeignFileError) as error:
+            self.miss(self.name, error)
+        if self.profile.with_memory:
+            self._write_memory()
+        self._profiler = None
+
+    def _write_memory(self) -> None:
+        import torch
+
+        name = f"{self.name}_memory"
+        if not torch.cuda.is_available():
+            self.reasons[name] = NO_ALLOCATOR
+            return
+        try:
+            with written_whole(self.folder / f"{name}.pickle") as (temporary,):
+                torch.cuda.memory._dump_snapshot(str(temporary))
+        except (OSError, RuntimeError, ForeignFileError) as error:
+            self.miss(name, error)
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def _profiler(*, with_memory: bool) -> Any:
+    """Return a profiler of the CPU and, where there is one, the GPU (CUDA and ROCm have the same name in torch)."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    return torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=with_memory)
+
+
+def _start_once_for_nothing() -> None:
+    import torch
+
+    with _profiler(with_memory=False):
+        torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu").add_(1)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+
+class TraceError(RuntimeError):
+    """torch.profiler wrote no complete trace; the message states the file."""
+
+
+def write_trace(profiler: Any, path: Path) -> Trace:
+    """Write the trace of a stopped profiler to `path` and return its name and digest.
+
+    Raises OSError where the disk refuses, and TraceError for a trace that is cut off: torch's C++ writer does not
+    report a full disk.
+    """
+    plain = temporary_beside(path)
+    try:
+        with written_whole(path) as (temporary,):
+            profiler.export_chrome_trace(str(plain))
+            require_whole(plain)
+            compress(plain, temporary)
+    finally:
+        plain.unlink(missing_ok=True)
+    return Trace(path.name, sha256_file(path))
+
+
+def compress(source: Path, target: Path) -> None:
+    """Write `source`, compressed with gzip, over `target`; equal content gives equal bytes."""
+    with source.open("rb") as plain, target.open("wb") as file, gzip.GzipFile("", "wb", LEVEL, file, 0) as compressed:
+        shutil.copyfileobj(plain, compressed, _PIECE_BYTES)
+
+
+def require_whole(path: Path) -> None:
+    """Raise TraceError unless a trace in JSON is there and has its end."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            tail = file.read().rstrip()
+    except FileNotFoundError:
+        size, tail = 0, b""
+    # a list of events that was cut off ends with an event and a comma, or inside of one (libkineto, output_json.cpp)
+    if not tail.endswith(b"}") or b'"traceName"' not in tail:
+        raise TraceError(f"{path.parent}: torch.profiler wrote no complete trace ({size:,} bytes); is the disk full?")
+
 
 ATTACH_SECONDS, DETACH_SECONDS = 120.0, 600.0
 """Longest time until rocprofv3 is in the process, and until it has written its files."""

@@ -8,13 +8,12 @@ the screen is cleared and drawn again.
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console, ConsoleDimensions, Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -31,29 +30,14 @@ KEPT_LINES = 200
 """Lines above the live ones that can be drawn again."""
 
 
-class _Terminal(Console):
-    """A console that has the size of its terminal even where COLUMNS and LINES are set, which stay as they were."""
-
-    @property
-    def size(self) -> ConsoleDimensions:
-        """Columns and lines."""
-        try:
-            columns, lines = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
-        except (OSError, ValueError):
-            return super().size
-        return ConsoleDimensions(columns, lines) if columns > 0 and lines > 0 else super().size
-
-    @size.setter
-    def size(self, new_size: tuple[int, int]) -> None:
-        """Nothing: the terminal has its size."""
-
-
 class LiveView(View):
     """View on a terminal: a table of finished jobs and live lines."""
 
     def __init__(self, state: MatrixState, log_path: Path, console: Console | None = None) -> None:
         super().__init__(state, log_path)
-        self._console = console or _Terminal(highlight=False)
+        of_size = ("COLUMNS", "LINES")  # set ones stay as they were when the size of the terminal changes
+        environ = {name: value for name, value in os.environ.items() if name not in of_size}
+        self._console = console or Console(highlight=False, _environ=environ)
         self._live = self._new_live()
         self._shown: deque[Callable[[int], Text]] = deque(maxlen=KEPT_LINES)
         self._width = self._console.size.width

@@ -7,11 +7,12 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from train.job.job import Job
-from train.machine import planned_gpus
-from train.machine.planned_gpus import capacity_gb
+from train.machine import gpus
+from train.machine.gpus import capacity_gb
 from utils.dataset.manifest import read as read_manifest
 from utils.dataset.paths import idx_path, manifest_path
 from utils.dataset.place import data_prefix
@@ -23,7 +24,7 @@ from utils.results import store
 from utils.results.precision import RunsRule, rates
 from utils.settings import best, layers
 from utils.settings.combinations import counterparts
-from utils.settings.config import ROOT, RunConfig, load, values_of
+from utils.settings.config import ROOT, RunConfig, load, require_writable, values_of
 from utils.settings.layers import Value
 
 
@@ -64,20 +65,6 @@ class Outlook:
     """They run if RUNS=auto does not know the mean well enough from the runs before them."""
 
 
-def by_method(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the arguments of each matrix to run: METHOD=both means one of equal and one of best settings.
-
-    Each has a label of its own, so that neither writes into the other's folder: without a LABEL the derived ones, else
-    LABEL and `<LABEL>_best`. Raises ConfigError.
-    """
-    values = values_of(platform, arguments)
-    if values["METHOD"].text != "both":
-        return [tuple(arguments)]
-    label = values["LABEL"].text
-    best = ("METHOD=best", f"LABEL={label}_best") if label else ("METHOD=best",)
-    return [(*arguments, "METHOD=equal"), (*arguments, *best)]
-
-
 def resolve(
     platform: str, arguments: Sequence[str], *, may_lack_gpus: bool = False
 ) -> tuple[RunConfig, dict[str, Value]]:
@@ -88,12 +75,32 @@ def resolve(
     """
     values = values_of(platform, arguments)
     if values["METHOD"].text == "best":
-        device = planned_gpus.device(platform) if may_lack_gpus else visible_device(platform)
+        device = gpus.device(platform) if may_lack_gpus else visible_device(platform)
         values = values_of(platform, arguments, device=device)
-    visible = planned_gpus.count(platform) if may_lack_gpus else visible_gpus(platform)
-    if visible == 0 and may_lack_gpus:
-        visible = None
+    visible = (gpus.count(platform) or None) if may_lack_gpus else visible_gpus(platform)
     return load(platform, visible, environ=layers.variable(values)), values
+
+
+def matrices(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> list[Matrix]:
+    """Return the matrices to run: METHOD=both means one of equal and one of best settings.
+
+    Each has a label of its own, so that neither writes into the other's folder: without a LABEL the derived ones, else
+    LABEL and `<LABEL>_best`. Raises ConfigError or HardwareError.
+    """
+    values = values_of(platform, arguments)
+    methods: list[tuple[str, ...]] = [()]
+    if values["METHOD"].text == "both":
+        label = values["LABEL"].text
+        methods = [("METHOD=equal",), ("METHOD=best", *([f"LABEL={label}_best"] if label else []))]
+    return [make(platform, (*arguments, *more), is_dry_run=is_dry_run) for more in methods]
+
+
+def require_folders(found: Sequence[Matrix]) -> Path:
+    """Make the folders of results and logs and return OUTPUT_DIR; raise ConfigError if one cannot be written."""
+    output = found[0].config.output_dir
+    for folder in (*(matrix.config.results_dir for matrix in found), output / "logs"):
+        require_writable(folder, "OUTPUT_DIR")
+    return output
 
 
 def make(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> Matrix:
@@ -160,9 +167,9 @@ def ok_result(job: Job, identity: str) -> dict[str, Any] | None:
     return result if result["status"] == "ok" and result["identity_sha256"] == identity else None
 
 
-def has_result(job: Job, identity: str) -> bool:
-    """Return True if the job has a valid ok result of the same settings, data, code and machine."""
-    return ok_result(job, identity) is not None
+def is_done(job: Job, identity: str) -> bool:
+    """Return True if the job need not run: it has an ok result of the same work, and FORCE is not set."""
+    return not job.config.force and ok_result(job, identity) is not None
 
 
 def outlook(matrix: Matrix) -> Outlook:

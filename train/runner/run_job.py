@@ -16,18 +16,17 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from train.job import disk, nodes, processes
-from train.job.job import Job, log_path, remove_leftovers, utc_now
+from train.job import nodes, processes
+from train.job.job import Job, log_path, remove_left_behind, remove_leftovers, utc_now
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
-from train.runner.state import RUNNING, SKIPPED, WAITING, WARNING, JobState, MatrixState
-from train.runner.status_file import StatusFile
+from train.runner.state import RUNNING, SKIPPED, WAITING, WARNING, JobState, MatrixState, StatusFile
 from train.runner.view import View
 from utils.errors import DataError
 from utils.results import store
@@ -35,8 +34,6 @@ from utils.results.precision import rates
 from utils.settings.config import RunConfig
 
 POLL_SECONDS = 0.2
-LAUNCHER_GRACE_SECONDS = 45.0
-"""Time for a launcher that was asked to stop to end its ranks, by force if needed, and to write a result."""
 LAST_LINES = 6
 DATA_POLL_SECONDS = 5.0
 RESULT_SECONDS = 60.0
@@ -54,7 +51,7 @@ def run_job(
     job = state.job
     attempt = Attempt(job, job.identity(digest), shlex.join(plan.command(matrix, job)), utc_now())
     state.started = time.monotonic()
-    if not matrix.config.force and plan.has_result(job, attempt.identity):
+    if plan.is_done(job, attempt.identity):
         remove_leftovers(job.result_path)  # of a launcher that was killed when its trainer had just written the result
         conclude(state, SKIPPED)
     else:
@@ -63,7 +60,7 @@ def run_job(
         before, output = stamp(job.result_path), LauncherOutput(state)
         exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status, state))
         after = stamp(job.result_path)
-        disk.remove_left_behind()  # of a launcher that was killed
+        remove_left_behind()  # of a launcher that was killed
         _take_warnings(output, view, state)
         try:
             if exit_code != 0:
@@ -85,8 +82,8 @@ class LauncherOutput(OutputReader):
         """Warnings that are not shown yet."""
 
     def _take_text(self, text: str) -> None:
-        """Keep a line; before the first step also as a warning, if it is one."""
-        super()._take_text(text)
+        """Keep a line, also of torchrun's report; before the first step also as a warning, if it is one."""
+        self.last_lines.append(text)
         if text.startswith(WARNING) and self.last_step is None:
             self.warnings.append(text)
 
@@ -96,7 +93,7 @@ def run_launcher(
     job: Job,
     on_line: Callable[[str], None],
     stop: processes.StopRequest,
-    refresh: Callable[[], None] | None = None,
+    refresh: Callable[[], None] = lambda: None,
 ) -> int:
     """Run the launcher of a job, pass a request to stop on to it, and return its exit code; see `Child` for `on_line`.
 
@@ -108,10 +105,9 @@ def run_launcher(
         if stop.signal is not None and asked_at is None:
             child.process.send_signal(stop.signal)
             asked_at = time.monotonic()
-        if asked_at is not None and time.monotonic() - asked_at > LAUNCHER_GRACE_SECONDS:
+        if asked_at is not None and time.monotonic() - asked_at > processes.LAUNCHER_GRACE_SECONDS:
             break
-        if refresh is not None:
-            refresh()
+        refresh()
         time.sleep(POLL_SECONDS)
     return child.close(GRACE_SECONDS)
 
@@ -165,21 +161,15 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
         state = MatrixState.of(matrix.jobs)
         while (one := state.next_job) is not None and not stop:
             print(f"--- node {matrix.config.node_rank}, job {one.number} of {state.total}: {one.job.name}", flush=True)
-            before, one.state = _earlier_stamp(matrix, one.job, digests), RUNNING
-            has_failed |= run_launcher(matrix, one.job, _print, stop) != 0
+            is_skipped = plan.is_done(one.job, one.job.identity(digests[one.job.model]))
+            before, one.state = None if is_skipped else stamp(one.job.result_path), RUNNING
+            has_failed |= run_launcher(matrix, one.job, partial(print, end="", file=sys.stderr, flush=True), stop) != 0
             if matrix.rule.is_fixed:
                 one.state = SKIPPED  # its result decides nothing
             elif not stop:
                 _take_result(one, before, stop)
-                follow_up(state, one, _print_line)
+                follow_up(state, one, partial(print, flush=True))
     return stop.exit_code(otherwise=int(has_failed))
-
-
-def _earlier_stamp(matrix: plan.Matrix, job: Job, digests: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return the `stamp` of a result that the job will replace; None if there is none or the job will be skipped."""
-    if not matrix.config.force and plan.has_result(job, job.identity(digests[job.model])):
-        return None
-    return stamp(job.result_path)
 
 
 def _take_result(state: JobState, before: tuple[int, int] | None, stop: processes.StopRequest) -> None:
@@ -211,14 +201,6 @@ def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> dict[str, 
                 raise
         time.sleep(DATA_POLL_SECONDS)
     return {}
-
-
-def _print_line(text: str) -> None:
-    print(text, flush=True)
-
-
-def _print(line: str) -> None:
-    print(line, end="", file=sys.stderr, flush=True)
 
 
 def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -> None:

@@ -1,21 +1,26 @@
-"""The state of a matrix: one record for each job, their totals, and the estimated remaining time.
+"""The state of a matrix: one record for each job, their totals, the estimated remaining time, and `status.json`.
 
-`status.json` shows it to tools, the views in train/runner/view.py to people.
+`status.json` shows the state to tools and from afar, the views in train/runner/view.py to people.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from train.job.job import Job, utc_now
+from utils.errors import ForeignFileError
+from utils.own_files import json_with
 from utils.results.gathered import gathered
 from utils.results.step_line import Step
+from utils.results.store import write_json
 
 WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
 """States of a job besides the statuses of its result; skipped: it had an ok result already."""
@@ -28,6 +33,10 @@ SETUP, DATA, CHECKS, TRAINING, VALIDATION, COMPARISON, DONE = (
 """Phases of a matrix, in their order. One that failed or was interrupted keeps the phase in which this happened."""
 STATUS_SCHEMA_VERSION = 1
 WARNING = "warning: "
+STATUS_EVERY_SECONDS = 2.0
+NAME = "status.json"
+is_status = json_with("schema_version", "state", "jobs")
+"""Recogniser of a status.json of any version."""
 
 
 @dataclass
@@ -119,7 +128,7 @@ class MatrixState:
     state: str = RUNNING
     phase: str = SETUP
     pause: str | None = None
-    """What the matrix waits for between two jobs."""
+    """Reason for a pause between two jobs."""
     report: Path | None = None
     """The compare.html of the matrix, once it is written."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
@@ -252,3 +261,51 @@ class MatrixState:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
+
+
+class StatusFile:
+    """The file, replaced atomically; if it cannot be written, one warning is printed and the matrix goes on."""
+
+    def __init__(self, folder: Path, state: MatrixState) -> None:
+        self.matrix = state
+        self.folder = folder
+        self._written_at = 0.0
+        self._is_broken = False
+
+    def enter(self, phase: str) -> None:
+        """Note that a phase begins."""
+        self.matrix.phase = phase
+        self.write()
+
+    def end(self, state: str) -> None:
+        """Note that the matrix has ended, unless that is noted already."""
+        if self.matrix.state == RUNNING:
+            self.matrix.state, self.matrix.pause = state, None
+            self.matrix.phase = DONE if state == FINISHED else self.matrix.phase
+            self.write()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Note a failure if the block ends with an error."""
+        try:
+            yield
+        except BaseException:
+            self.end(FAILED)
+            raise
+
+    def write_sometimes(self) -> None:
+        """Write it if the last write is STATUS_EVERY_SECONDS ago."""
+        if time.monotonic() - self._written_at >= STATUS_EVERY_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Write it now, unless its folder was deleted."""
+        self._written_at = time.monotonic()
+        if not self.folder.is_dir():
+            return
+        try:
+            write_json(self.matrix.as_dict(), self.folder / NAME, is_ours=is_status)
+        except (OSError, ForeignFileError) as error:
+            if not self._is_broken:
+                print(f"warning: {self.folder / NAME} is out of date: {error}", file=sys.stderr)
+            self._is_broken = True

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from train.energy import bus_ids
+from train.energy import gpu_reader
 
 needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-ins of the runtimes need gcc")
 CUDA = """
@@ -58,13 +58,13 @@ def libraries(tmp_path_factory):
     ],
 )
 def test_one_address_is_written_in_one_way(text, wanted):
-    assert bus_ids.normal(text) == wanted
+    assert gpu_reader.normal(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "GPU-0f3c5a52", "0", "0000:9b:00.9", "0000:9b:00"])
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ValueError, match="wanted a PCI address"):
-        bus_ids.normal(text)
+        gpu_reader.normal(text)
 
 
 @needs_compiler
@@ -78,22 +78,22 @@ def test_what_is_no_address_is_refused(text):
     ],
 )
 def test_the_order_is_that_of_the_jobs_own_cuda(libraries, variables, wanted):
-    assert bus_ids.of_job("nvd", libraries | variables) == wanted
+    assert gpu_reader.bus_ids_of_job("nvd", libraries | variables) == wanted
 
 
 @needs_compiler
 def test_the_order_is_that_of_hip(libraries):
-    assert bus_ids.of_job("amd", libraries) == ["0000:c5:00.0", "0000:05:00.0"]
+    assert gpu_reader.bus_ids_of_job("amd", libraries) == ["0000:c5:00.0", "0000:05:00.0"]
 
 
 @needs_compiler
 def test_runtime_that_does_not_start_is_a_reason(libraries):
-    with pytest.raises(bus_ids.RuntimeUnknownError, match="cuInit returned 999"):
-        bus_ids.of_job("nvd", libraries | {"CUDA_BROKEN": "1"})
+    with pytest.raises(gpu_reader.RuntimeUnknownError, match="cuInit returned 999"):
+        gpu_reader.bus_ids_of_job("nvd", libraries | {"CUDA_BROKEN": "1"})
 
 
 def test_missing_runtime_is_a_reason(monkeypatch):
     if shutil.which("nvidia-smi"):
         pytest.skip("this machine has CUDA")
-    with pytest.raises(bus_ids.RuntimeUnknownError, match="cannot be loaded .*libcuda"):
-        bus_ids.of_job("nvd", os.environ)
+    with pytest.raises(gpu_reader.RuntimeUnknownError, match="cannot be loaded .*libcuda"):
+        gpu_reader.bus_ids_of_job("nvd", os.environ)

@@ -6,6 +6,7 @@ Thirteen steps of 1 s; the summary leaves out 3, so 10 s count. One GPU of 500 W
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -16,7 +17,7 @@ MI300X, MI250 = "AMD Instinct MI300X", {"name": "AMD Instinct MI250X", "serial":
 VENDORS = pytest.mark.parametrize("platform", ["nvd", "amd"])
 COUNTER_OF = {"nvd": "nvmlDeviceGetTotalEnergyConsumption", "amd": "amdsmi_get_energy_count"}
 INIT_OF = {"nvd": "nvmlInit", "amd": "amdsmi_init"}
-NO_PERMISSION = {"nvd": 4, "amd": 10}
+NO_PERMISSION, NOT_SUPPORTED = {"nvd": 4, "amd": 10}, {"nvd": 3, "amd": 2}
 INSTANT = 1
 """Place of the power of this moment, in milliwatts, in a sample of a GPU."""
 
@@ -78,130 +79,166 @@ def test_a_gpu_of_the_job_that_the_library_hides_is_named(machine, platform):
         open_gpus(platform, [A, B], 2, "")
 
 
-def mi250(machine, **counters):
-    """One package: the first die reports the power of both, the second none (zeus, pull request 203)."""
-    silent = {"bus_id": B, "hip": 1, "watts": 0.0, "has_instant": False, "has_average": False} | MI250
-    return machine({"bus_id": A, "has_instant": False} | MI250 | counters, silent)
+DIES = (  # one package: the first die reports the power of both, the second none (zeus, pull request 203)
+    {"bus_id": A, "has_instant": False} | MI250,
+    {"bus_id": B, "hip": 1, "watts": 0.0, "has_instant": False, "has_average": False} | MI250,
+)
+EIGHT = [f"0000:{17 + number}:00.0" for number in range(8)]
+SOCKETS = [{"bus_id": one, "hip": hip, "serial": f"0x{hip + 1}", "name": MI300X} for hip, one in enumerate((A, B))]
+NO_ENERGY = dict.fromkeys(("joules", "avg_watts", "joules_per_token", "counter_joules"))
+UNKNOWN = {"clock": "N/A", "temperature": "N/A", "use": "N/A", "has_average": False}
+NO_STATE = dict.fromkeys(("mean_sm_clock_mhz", "mean_temperature_celsius", "mean_gpu_use_percent"))
+BY_POWER = {"counter_joules": None, "joules": 5000, "integrated_joules": 5000, "method": "gpu_power"}
 
 
-def test_counter_of_one_die_of_two_is_rejected_and_both_energies_are_kept(machine):
-    found = of_gpus("amd", mi250(machine, counter_share=0.5), [A, B])
-    assert found["joules"] is found["avg_watts"] is found["joules_per_token"] is None
-    assert found["counter_joules"] == pytest.approx(2500, abs=0.1)
-    assert found["integrated_joules"] == pytest.approx(5000, abs=0.1)
-    assert found["reasons"]["joules"].startswith("rejected: ") and "2,500 J" in found["reasons"]["joules"]
+def partitions(count):
+    """An MI300X in DPX or CPX; each device with counter and power."""
+    return [
+        {"bus_id": f"0000:17:00.{number}", "hip": number, "serial": "0x1", "name": MI300X} for number in range(count)
+    ]
 
 
-def test_counter_of_both_dies_of_a_package_counts_for_both(machine):
-    found = of_gpus("amd", mi250(machine), [A, B])
-    assert found["joules"] == pytest.approx(5000, abs=0.1) and found["gpu_count"] == 2
+def rising(node):
+    for sample in node.samples:
+        sample["gpus"][0][INSTANT] = 100_000 * sample["t"]
 
 
-def test_job_on_one_die_of_a_package_has_no_energy_because_the_power_is_of_both(machine):
-    found = of_gpus("amd", mi250(machine), [A])
-    assert found["joules"] is found["counter_joules"] is None
-    assert "2 dies, and the job uses 1 of them" in found["reasons"]["joules"]
+def lose(lost):
+    def change(node):
+        del node.samples[lost]
+
+    return {"change": change}
 
 
-@pytest.mark.parametrize("count", [2, 8])
-def test_partitions_of_one_socket_are_refused_because_each_may_report_the_whole(machine, count):
-    # an MI300X in DPX or CPX; each device with counter and power
-    ids = [f"0000:17:00.{number}" for number in range(count)]
-    clock = machine(*({"bus_id": one, "hip": place, "serial": "0x1", "name": MI300X} for place, one in enumerate(ids)))
-    found = of_gpus("amd", clock, ids)
-    assert found["joules"] is found["avg_watts"] is found["counter_joules"] is found["integrated_joules"] is None
-    assert "several devices share this package" in found["reasons"]["joules"]
+def share(of_power):
+    return ({"bus_id": A, "counter_share": of_power},)
 
 
-def test_two_sockets_of_one_device_each_are_added(machine):
-    clock = machine(
-        *({"bus_id": one, "hip": hip, "serial": f"0x{hip + 1}", "name": MI300X} for hip, one in enumerate((A, B)))
-    )
-    assert of_gpus("amd", clock, [A, B])["joules"] == pytest.approx(10_000, abs=0.1)
+def refused(platform, code):
+    return {"bus_id": A, "faults": {COUNTER_OF[platform]: code[platform]}}
 
 
-@VENDORS
-def test_mean_power_is_the_joules_over_the_seconds(machine, platform):
-    found = of_gpus(platform, machine({"bus_id": A, "counter_share": 1.04}), [A])
-    assert found["joules"] == pytest.approx(5200, abs=0.1) and found["integrated_joules"] == pytest.approx(
-        5000, abs=0.1
-    )
-    assert found["avg_watts"] == pytest.approx(520, abs=0.1)
-
-
-@VENDORS
-@pytest.mark.parametrize(("step", "is_enough"), [(0.9, False), (1.0, True)])
-def test_energy_needs_ten_seconds_for_the_check_by_a_second_source(machine, platform, step, is_enough):
-    found = of_gpus(platform, machine({"bus_id": A}), [A], step=step)
-    assert (found["joules"] is not None) is is_enough
-    assert is_enough or "the steady steps took 9.00 s, and energy needs 10 s or more" in found["reasons"]["joules"]
-
-
-@VENDORS
-@pytest.mark.parametrize(("share", "is_rejected"), [(1.04, False), (0.96, False), (1.06, True), (0.94, True)])
-def test_counter_and_power_may_differ_by_five_percent(machine, platform, share, is_rejected):
-    found = of_gpus(platform, machine({"bus_id": A, "counter_share": share}), [A])
-    assert (found["joules"] is None) is is_rejected
-    assert found["counter_joules"] == pytest.approx(5000 * share, abs=0.1)
-
-
-@VENDORS
-def test_one_gpu_of_eight_that_counts_half_is_found(machine, platform):
-    # half of one in eight is 6 % of the sum; a tenth of one is 1 % of it, and is found too
-    ids = [f"0000:{17 + number}:00.0" for number in range(8)]
-    boards = [{"bus_id": one, "hip": place, "counter_share": 1.0} for place, one in enumerate(ids)]
-    boards[5]["counter_share"] = 0.9
-    found = of_gpus(platform, machine(*boards), ids)
-    assert found["joules"] is None and ids[5] in found["reasons"]["joules"]
-
-
-@pytest.mark.parametrize(("platform", "start"), [("amd", 62_000.0), ("nvd", 4_291_500.0)])
-def test_counter_of_32_bits_that_starts_again_is_continued(machine, platform, start):
+CASES = {
+    "a counter of one die of two is rejected": (
+        *("amd", (DIES[0] | {"counter_share": 0.5}, DIES[1]), {}),
+        *(NO_ENERGY | {"counter_joules": 2500, "integrated_joules": 5000}, {"joules": "rejected: .*2,500 J"}),
+    ),
+    "a counter of both dies counts for both": ("amd", DIES, {}, {"joules": 5000, "gpu_count": 2}, {}),
+    "the power of one die is of both": (
+        *("amd", DIES, {"bus_ids": [A]}),
+        *(NO_ENERGY, {"joules": "2 dies, and the job uses 1 of them"}),
+    ),
+    **{
+        f"{count} partitions of one socket may each report the whole": (
+            *("amd", partitions(count), {}),
+            *(NO_ENERGY | {"integrated_joules": None}, {"joules": "several devices share this package"}),
+        )
+        for count in (2, 8)
+    },
+    "two sockets are added": ("amd", SOCKETS, {}, {"joules": 10_000}, {}),
+    "mean power is the joules over the seconds": (
+        *("nvd amd", share(1.04), {}),
+        *({"joules": 5200, "integrated_joules": 5000, "avg_watts": 520}, {}),
+    ),
+    "9 seconds have no second source": (
+        *("nvd amd", share(1), {"step": 0.9}),
+        *(NO_ENERGY, {"joules": "the steady steps took 9.00 s, and energy needs 10 s or more"}),
+    ),
+    "10 seconds have one": ("nvd amd", share(1), {"step": 1.0}, {"joules": 5000}, {}),
+    **{
+        f"counter and power differ by {of_power}": (
+            *("nvd amd", share(of_power), {}),
+            *({"joules": joules, "counter_joules": 5000 * of_power}, {} if joules else {"joules": "rejected"}),
+        )
+        for of_power, joules in ((1.04, 5200), (0.96, 4800), (1.06, None), (0.94, None))
+    },
+    "one GPU of eight that counts a tenth less, 1 % of the sum, is found": (
+        "nvd amd",
+        [{"bus_id": one, "hip": hip, "counter_share": 0.9 if hip == 5 else 1.0} for hip, one in enumerate(EIGHT)],
+        *({}, {"joules": None}, {"joules": EIGHT[5]}),
+    ),
     # 2^32 x 15.3 uJ = 65,713 J and 2^32 mJ = 4,294,967 J are reached after 7.4 s and 6.9 s, in a steady step
-    found = of_gpus(platform, machine({"bus_id": A, "counter_bits": 32, "start_joules": start}), [A])
-    assert found["joules"] == pytest.approx(5000, abs=0.1) == found["counter_joules"]
-
-
-@VENDORS
-def test_counter_that_was_reset_counts_nothing_and_power_stands_alone(machine, platform):
-    found = of_gpus(platform, machine({"bus_id": A, "start_joules": 9000.0, "reset_at": 7.0}), [A])
-    assert found["counter_joules"] is None and "the counter was reset" in found["reasons"]["counter_joules"]
-    assert found["joules"] == pytest.approx(5000, abs=0.1) == found["integrated_joules"]
-    assert found["method"] == "gpu_power" and found["source"].startswith("GPU power, integrated, not the wall")
-
-
-@VENDORS
-def test_missing_values_are_null_with_a_reason_and_not_zero(machine, platform):
-    board = {"bus_id": A, "clock": "N/A", "temperature": "N/A", "use": "N/A", "has_average": False}
-    found = of_gpus(platform, machine(board), [A])
-    for key in ("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "gpu_use_percent"):
-        if (platform, key) != ("nvd", "memory_clock_mhz"):
-            assert found[f"mean_{key}"] is None and found["reasons"][f"mean_{key}"]
-    assert found["joules"] == pytest.approx(5000, abs=0.1)
-
-
-@VENDORS
-def test_power_that_only_the_average_has_is_integrated(machine, platform):
+    **{
+        f"a counter of 32 bits of {platform} that starts again is continued": (
+            *(platform, ({"bus_id": A, "counter_bits": 32, "start_joules": start},), {}),
+            *({"joules": 5000, "counter_joules": 5000}, {}),
+        )
+        for platform, start in (("amd", 62_000.0), ("nvd", 4_291_500.0))
+    },
+    "a counter that was reset counts nothing and power stands alone": (
+        *("nvd amd", ({"bus_id": A, "start_joules": 9000.0, "reset_at": 7.0},), {}, BY_POWER),
+        {"counter_joules": "the counter was reset"},
+    ),
+    "missing values are null": (
+        *("nvd amd", ({"bus_id": A} | UNKNOWN,), {}),
+        *({"joules": 5000} | NO_STATE, dict.fromkeys(NO_STATE, ".")),
+    ),
+    "the memory clock of AMD is null too": (
+        *("amd", ({"bus_id": A} | UNKNOWN,), {}),
+        *({"mean_memory_clock_mhz": None}, {"mean_memory_clock_mhz": "."}),
+    ),
     # an MI210 has no current power, an MI300X no average
-    found = of_gpus(platform, machine({"bus_id": A, "has_instant": False}), [A])
-    assert found["integrated_joules"] == pytest.approx(5000, abs=0.1) and found["joules"] is not None
+    "power that only the average has is integrated": (
+        *("nvd amd", ({"bus_id": A, "has_instant": False},), {}),
+        *({"joules": 5000, "integrated_joules": 5000}, {}),
+    ),
+    **{
+        f"no power and no counter of {platform}": (
+            *(platform, (refused(platform, NOT_SUPPORTED) | {"has_instant": False, "has_average": False},), {}),
+            *(NO_ENERGY | {"integrated_joules": None, "gpu_count": 0}, {"joules": "upport"}),
+        )
+        for platform in ("nvd", "amd")
+    },
+    **{
+        f"a counter of {platform} without permission": (
+            *(platform, (refused(platform, NO_PERMISSION),), {}, BY_POWER, {"counter_joules": "Permission"}),
+        )
+        for platform in ("nvd", "amd")
+    },
+    "a GPU that vanishes takes the energy with it and nothing else": (
+        *("nvd amd", ({"bus_id": A, "lost_at": 6.0}, {"bus_id": B, "hip": 1}), {}),
+        *({"joules": None, "mean_sm_clock_mhz": 1900}, {"joules": f"{A}.*lost"}),
+    ),
+    # 0.2 s late each time: 5 samples a second
+    "too few samples a second": (
+        *("nvd amd", share(1), {"late": 0.2}),
+        *({"joules": None, "sample_hz": 5.0, "counter_joules": 5000}, {"joules": "times a second, wanted 10"}),
+    ),
+    "killed at 8 s of 14": (
+        *("amd", share(1), lose(slice(100, None))),
+        *(NO_ENERGY, {"joules": "the samples end 6.1 s before the last steady step"}),
+    ),
+    "a gap": ("amd", share(1), lose(slice(80, 95)), NO_ENERGY, {"joules": "a gap of 1.3 s"}),
+    "a late begin": (
+        *("amd", share(1), lose(slice(0, 60))),
+        *(NO_ENERGY, {"joules": "the first 0.8 s of the steady steps were sampled"}),
+    ),
+    "one sample": (
+        *("amd", share(1), lose(slice(1, None))),
+        *(NO_ENERGY, {"joules": "none of the steady steps were sampled"}),
+    ),
+    "power that rises by 100 W a second is integrated on straight lines": (
+        *("nvd", share(1), {"change": rising}, {"integrated_joules": 50 * (14**2 - 4**2)}, {}),
+    ),
+    "a pause between two steps is left out": ("nvd", share(1), {"pause": 0.5}, {"joules": 5000}, {}),
+}
+"""Vendors, boards, options of `of_gpus`, values, and what the reasons of values that are null say."""
 
 
-@VENDORS
-def test_no_power_and_no_counter_is_null_with_the_reasons(machine, platform):
-    not_supported = {COUNTER_OF[platform]: {"nvd": 3, "amd": 2}[platform]}
-    board = {"bus_id": A, "has_instant": False, "has_average": False, "faults": not_supported}
-    found = of_gpus(platform, machine(board), [A])
-    assert found["joules"] is found["counter_joules"] is found["integrated_joules"] is None
-    assert found["gpu_count"] == 0 and "upport" in found["reasons"]["joules"]
-
-
-@VENDORS
-def test_counter_without_permission_is_null_with_the_reason_and_power_goes_on(machine, platform):
-    board = {"bus_id": A, "faults": {COUNTER_OF[platform]: NO_PERMISSION[platform]}}
-    found = of_gpus(platform, machine(board), [A])
-    assert found["counter_joules"] is None and "Permission" in found["reasons"]["counter_joules"]
-    assert found["joules"] == pytest.approx(5000, abs=0.1)
+@pytest.mark.parametrize(
+    ("platform", "case"), [(platform, case) for case, row in CASES.items() for platform in row[0].split()]
+)
+def test_energy_of_boards_is_right_or_null_with_the_reason(machine, platform, case):
+    _, boards, options, wanted, why = CASES[case]
+    clock = machine(*boards, late=options.get("late", 0.0))
+    others = {name: value for name, value in options.items() if name not in ("late", "bus_ids")}
+    found = of_gpus(platform, clock, options.get("bus_ids", [one["bus_id"] for one in boards]), **others)
+    assert {key: found[key] for key in wanted} == {
+        key: pytest.approx(value, abs=0.1) if isinstance(value, int | float) else value for key, value in wanted.items()
+    }
+    for key, said in why.items():
+        assert re.search(said, found["reasons"][key]), found["reasons"][key]
+    assert options or found["interval"].endswith(", 10.0 s") and found["samples"] == pytest.approx(125, abs=1)
 
 
 @VENDORS
@@ -219,22 +256,6 @@ def test_missing_library_is_one_line_with_the_remedy(machine, platform, module, 
         open_gpus(platform, [A], 1, "")
 
 
-@VENDORS
-def test_gpu_that_vanishes_takes_the_energy_with_it_and_nothing_else(machine, platform):
-    clock = machine({"bus_id": A, "lost_at": 6.0}, {"bus_id": B, "hip": 1})
-    found = of_gpus(platform, clock, [A, B])
-    assert found["joules"] is None and A in found["reasons"]["joules"] and "lost" in found["reasons"]["joules"]
-    assert found["mean_sm_clock_mhz"] == 1900 and found["samples"] == pytest.approx(125, abs=1)
-
-
-@VENDORS
-def test_too_few_samples_a_second_give_no_energy(machine, platform):
-    # 0.2 s late each time: 5 samples a second
-    found = of_gpus(platform, machine({"bus_id": A}, late=0.2), [A])
-    assert found["joules"] is None and "times a second, wanted 10" in found["reasons"]["joules"]
-    assert found["sample_hz"] < 10 and found["counter_joules"] == pytest.approx(5000, rel=1e-3)
-
-
 @pytest.mark.parametrize("earlier", [20, 59])
 def test_clock_that_goes_back_or_stands_gives_no_energy(machine, earlier):
     def back(node):
@@ -242,37 +263,6 @@ def test_clock_that_goes_back_or_stands_gives_no_energy(machine, earlier):
 
     found = of_gpus("nvd", machine({"bus_id": A}), [A], change=back)
     assert found["joules"] is None and "the clock of the samples goes back" in found["reasons"]["joules"]
-
-
-@pytest.mark.parametrize(
-    ("lost", "reason"),
-    [
-        (slice(100, None), "the samples end 6.1 s before the last steady step"),  # killed at 8 s of 14
-        (slice(80, 95), "a gap of 1.3 s"),
-        (slice(0, 60), "the first 0.8 s of the steady steps were sampled"),
-        (slice(1, None), "none of the steady steps were sampled"),
-    ],
-)
-def test_samples_that_are_missing_give_no_energy(machine, lost, reason):
-    def lose(node):
-        del node.samples[lost]
-
-    found = of_gpus("amd", machine({"bus_id": A}), [A], change=lose)
-    assert found["joules"] is None and reason in found["reasons"]["joules"]
-
-
-def test_power_that_rises_by_100_watts_a_second_is_integrated_on_straight_lines(machine):
-    def rising(node):
-        for sample in node.samples:
-            sample["gpus"][0][INSTANT] = 100_000 * sample["t"]
-
-    found = of_gpus("nvd", machine({"bus_id": A}), [A], change=rising)
-    assert found["integrated_joules"] == pytest.approx(50 * (14**2 - 4**2), abs=0.1)
-
-
-def test_a_pause_between_two_steps_is_left_out(machine):
-    found = of_gpus("nvd", machine({"bus_id": A}), [A], pause=0.5)
-    assert found["joules"] == pytest.approx(5000, abs=0.1) and found["interval"].endswith(", 10.0 s")
 
 
 def test_time_of_one_machine_is_found_on_the_clock_of_another(machine):

@@ -20,7 +20,7 @@ from checkout import ROOT
 
 from example import example_result
 from tests.train.job.test_recorder import NonFiniteError, StepRecorder, profiled
-from train.job import callbacks, job, report
+from train.job import job, report
 from utils.results import schema, store
 from utils.settings.config import load
 
@@ -389,7 +389,7 @@ def test_lightning_callback_records_optimizer_steps_and_not_micro_batches(tmp_pa
         devices=1,
         barebones=True,
         default_root_dir=tmp_path,
-        callbacks=[callbacks.lightning_callback(recorder, read_step)],
+        callbacks=[report.lightning_callback(recorder, read_step)],
     )
     trainer.fit(model, torch.utils.data.DataLoader(torch.ones(20, 4), batch_size=2))
     assert recorder.samples.steps == [1, 2, 3]

@@ -1,8 +1,7 @@
-"""The output of nvidia-smi, amd-smi and rocm-smi, in the formats of several versions, becomes the same fields."""
+"""The output of nvidia-smi and amd-smi, in the formats of several versions, becomes the same fields."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -229,81 +228,18 @@ def test_processes_of_amd_have_their_gpu_and_memory(host: Machine) -> None:
     assert (process.process_id, process.gpu, process.memory_gb) == (4242, 0, 121.0)
 
 
-ROCM_54 = {
-    "card0": {
-        "GPU use (%)": "0",
-        "Average Graphics Package Power (W)": "91.0",
-        "Max Graphics Package Power (W)": "560.0",
-        "VRAM Total Memory (B)": "68702699520",
-        "VRAM Total Used Memory (B)": "11218944",
-        "Temperature (Sensor edge) (C)": "38.0",
-        "Temperature (Sensor junction) (C)": "41.0",
-        "sclk clock speed:": "(800Mhz)",
-        "sclk clock level:": "1",
-        "mclk clock speed:": "(1600Mhz)",
-        "Performance Level": "auto",
-        "Card series": "AMD INSTINCT MI250 (MCM) OAM AC MBA",
-        "PCI Bus": "0000:C1:00.0",
-    },
-    "card1": {"Average Graphics Package Power (W)": "N/A (Secondary die)", "VRAM Total Memory (B)": "68702699520"},
-    "system": {"Driver version": "5.18.13", "PID4242": "python3, 8, 121000000000, 0, unknown", "PID9": "x, 0, 0, 0, 0"},
-}
-ROCM_70 = {
-    "card0": {
-        "Current Socket Graphics Package Power (W)": "191.0",
-        "Max Graphics Package Power (W)": "750.0",
-        "VRAM Total Memory (B)": "205822885888",
-        "VRAM Total Used Memory (B)": "2654650368",
-        "Card Series": "AMD Instinct MI300X",
-        "Temperature (Sensor junction) (C)": "39.0",
-    },
-    "system": {"Driver version": "6.14.14", "PID28389": "llama server, 1, 2353860608, 11011, 0"},
-}
-
-
-def test_rocm_smi_of_two_ages_where_amd_smi_is_missing(host: Machine) -> None:
-    host.rocm("WARNING: AMD GPU device(s) is/are in a low-power state.\n\n" + json.dumps(ROCM_54))
-    reading = gpus.read("amd")
-    first, second = reading.gpus
-    assert (reading.tool, first.name) == ("rocm-smi", "AMD INSTINCT MI250 (MCM) OAM AC MBA")
-    assert (first.power_watts, first.power_cap_watts, first.sm_clock_mhz, first.memory_clock_mhz) == (
-        91,
-        560,
-        800,
-        1600,
-    )
-    assert (first.memory_total_gb, first.temperature_celsius) == (pytest.approx(68.703, abs=0.001), 41.0)
-    assert second.power_watts is None and second.memory_total_gb == pytest.approx(68.703, abs=0.001)
-    assert [(one.process_id, one.gpu, one.name) for one in reading.processes or ()] == [(4242, None, "python3")]
-    host.rocm(json.dumps(ROCM_70))
-    reading = gpus.read("amd")
-    (gpu,) = reading.gpus
-    assert (gpu.name, gpu.power_watts, gpu.power_cap_watts) == ("AMD Instinct MI300X", 191.0, 750.0)
-    assert [(one.name, one.memory_gb) for one in reading.processes or ()] == [("llama server", 2.353860608)]
-    assert every_null_has_a_reason(reading)
-
-
-def test_rocm_smi_is_asked_where_amd_smi_fails_and_both_errors_are_said_where_both_do(host: Machine) -> None:
+def test_a_tool_that_fails_or_prints_something_else_is_an_error_with_its_words(host: Machine) -> None:
     host.amd([], [])
-    (host.answers / "amd_broken").write_text("amdsmi cannot be imported")
-    host.rocm(json.dumps(ROCM_70))
-    assert gpus.read("amd").tool == "rocm-smi"
-    (host.answers / "rocm.json").unlink()
-    with pytest.raises(
-        gpus.GpuToolError, match=r"amd-smi static.*amdsmi cannot be imported; rocm-smi .*amdgpu not found"
-    ):
+    (host.answers / "amd_static.json").write_text("{")
+    with pytest.raises(gpus.GpuToolError, match="amd-smi static --json: got '{.*', wanted JSON"):
         gpus.read("amd")
-
-
-@pytest.mark.parametrize("printed", ["", "no JSON", "[1]", "{"])
-def test_a_tool_that_prints_something_else_is_an_error(host: Machine, printed: str) -> None:
-    host.rocm(printed)
-    with pytest.raises(gpus.GpuToolError, match="wanted a JSON object"):
+    (host.answers / "amd_broken").write_text("amdsmi cannot be imported")
+    with pytest.raises(gpus.GpuToolError, match=r"amd-smi static.*amdsmi cannot be imported"):
         gpus.read("amd")
 
 
 def test_a_missing_tool_is_an_error_that_names_it(host: Machine) -> None:
-    with pytest.raises(gpus.GpuToolError, match="amd-smi is not installed; rocm-smi is not installed"):
+    with pytest.raises(gpus.GpuToolError, match="amd-smi is not installed"):
         gpus.read("amd")
 
 

@@ -21,10 +21,10 @@ TWO_RANKS = ("CPU_RANKS=2", "PROFILE_RANKS=all")
 FULL_DISK = """
 import errno, os
 if os.environ.get("RANK") == "0":
-    from train.profiling import torch_recording
+    from train.profiling import tools
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
-    torch_recording.compress = full
+    tools.compress = full
 """
 """Planted into every Python of a job: rank 0 cannot write its trace."""
 

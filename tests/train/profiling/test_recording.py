@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from evaluate import trace
-from train.profiling import tools, torch_recording
+from train.profiling import tools
 from utils.settings.profiling import Profile
 
 ROCPROFV3 = f"""#!{sys.executable}
@@ -56,7 +56,7 @@ def steps_of(recording):
 
 
 def recorded(folder, rank=0, **options):
-    return steps_of(torch_recording.TorchRecording(Profile(11, 13, (0,), **options), folder, rank))
+    return steps_of(tools.TorchRecording(Profile(11, 13, (0,), **options), folder, rank))
 
 
 @pytest.fixture
@@ -139,9 +139,9 @@ def test_a_trace_that_cannot_be_made_is_a_reason_and_leaves_no_file(fault, said,
         )
 
     if fault == "disk":
-        monkeypatch.setattr(torch_recording, "compress", fail)
+        monkeypatch.setattr(tools, "compress", fail)
     if fault == "profiler":
-        monkeypatch.setattr(torch_recording, "_profiler", fail)
+        monkeypatch.setattr(tools, "_profiler", fail)
     (tmp_path / "file").write_text("of a user")
     recording = recorded(tmp_path / "file" / "profile" if fault == "folder" else tmp_path)
     assert recording.trace is None and said in recording.reasons["rank0"]
@@ -154,15 +154,15 @@ def test_a_trace_that_is_cut_off_is_refused_and_a_whole_one_is_packed_the_same_e
     whole = gzip.decompress((tmp_path / "rank0.json.gz").read_bytes())
     path = tmp_path / "trace.json"
     path.write_bytes(whole)
-    torch_recording.require_whole(path)
+    tools.require_whole(path)
     for name in ("1.gz", "2.gz"):
-        torch_recording.compress(path, tmp_path / name)
+        tools.compress(path, tmp_path / name)
     assert (tmp_path / "1.gz").read_bytes() == (tmp_path / "2.gz").read_bytes()
     assert gzip.decompress((tmp_path / "1.gz").read_bytes()) == whole
     last_event = whole.rindex(b"}", 0, whole.rindex(b'"traceName"'))
     for length in (0, 1, len(whole) // 2, last_event + 1, len(whole) - 3):
         path.write_bytes(whole[:length])
-        with pytest.raises(torch_recording.TraceError, match="no complete trace"):
-            torch_recording.require_whole(path)
-    with pytest.raises(torch_recording.TraceError, match="0 bytes"):
-        torch_recording.require_whole(tmp_path / "missing")
+        with pytest.raises(tools.TraceError, match="no complete trace"):
+            tools.require_whole(path)
+    with pytest.raises(tools.TraceError, match="0 bytes"):
+        tools.require_whole(tmp_path / "missing")

@@ -61,7 +61,7 @@ def test_full_disk_does_not_end_the_matrix(bench, monkeypatch):
     def full(*arguments, **named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("train.runner.status_file.write_json", full)
+    monkeypatch.setattr("train.runner.state.write_json", full)
     code, _, error = bench.run(*ONE)
     assert code == 0 and error.count("is out of date") == 1
 

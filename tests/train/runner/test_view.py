@@ -142,21 +142,13 @@ def test_rows_fit_80_columns_and_those_of_a_small_terminal_begin_with_the_status
     assert short_row(state.jobs[28], 30).plain.startswith("29/30 timeout ")
 
 
-def test_durations_read_as_clocks():
-    assert [duration(seconds) for seconds in (None, 0.4, 59.6, 3599.6, 36061)] == [
-        "-",
-        "0:00",
-        "1:00",
-        "1:00:00",
-        "10:01:01",
-    ]
-
-
 def test_times_read_as_a_sentence():
     # 4 x 60 + 12 and 3 x 60 + 10 seconds, by hand
     assert times(252, (190, 190)) == "4:12 elapsed, about 3:10 left"
     assert times(252, (190, 3790)) == "4:12 elapsed, 3:10 to 1:03:10 left"
     assert times(4, None) == "0:04 elapsed, remaining time unknown"
+    read = {None: "-", 0.4: "0:00", 59.6: "1:00", 3599.6: "1:00:00", 36061: "10:01:01"}
+    assert {seconds: duration(seconds) for seconds in read} == read
 
 
 def test_warnings_of_a_launcher_before_its_first_step_are_shown_at_the_end_and_in_the_log(bench):
