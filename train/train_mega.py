@@ -15,10 +15,10 @@ import torch
 from torch.utils.data import DataLoader
 
 if torch.cuda.is_available():  # before the import of megatron-core, which takes at that time what it finds
-    from train.mega import engine, weight_gradient
+    from train.mega import engine, kernels
 
     engine.hide_if_unusable()
-    weight_gradient.install()
+    kernels.install()
 else:
     from train.mega.cpu import redirect
 

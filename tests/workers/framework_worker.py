@@ -84,7 +84,7 @@ def main() -> None:
     framework, folder = sys.argv[1:]
     cases = json.load(sys.stdin)
     if framework == "mega":
-        plants.weight_gradient.install()  # before megatron-core is imported, as on a GPU
+        plants.kernels.install()  # before megatron-core is imported, as on a GPU
     importlib.import_module(f"train.train_{framework}")
     found = {}
     for number, case in enumerate(cases):

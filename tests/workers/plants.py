@@ -21,7 +21,7 @@ import torch
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 from train.common import adamw, loading, schedule  # noqa: E402
 from train.common import trainer as common  # noqa: E402
-from train.mega import weight_gradient  # noqa: E402
+from train.mega import kernels  # noqa: E402
 from utils import models  # noqa: E402
 
 SLEEP_SECONDS = 0.05
@@ -236,7 +236,7 @@ def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
         of_half = ("cross_entropy_loss_fusion",) if settings.bf16 else ()
         return replace(settings, **dict.fromkeys((*fusions, *of_half), True))
 
-    attention.install_rotary()
+    kernels.install_rotary()
     _then(model, "transformer_config", fused)
     if windowed_flash is not None:
         attention.windowed_flash = windowed_flash
@@ -256,7 +256,7 @@ def _count_products(notes: dict[str, Any]) -> None:
         return called
 
     for name in ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16"):
-        setattr(weight_gradient, name, counted(getattr(weight_gradient, name)))
+        setattr(kernels, name, counted(getattr(kernels, name)))
 
 
 def overlap(trainer: Any, notes: dict[str, Any]) -> None:
