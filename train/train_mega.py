@@ -181,10 +181,5 @@ class Mega(trainer.Framework):
         return mega_resolved.read(job.config, built.loader, built.model, built.optimizer, built.scheduler)
 
 
-def main() -> int:
-    """Run one job as one rank of torchrun."""
-    return trainer.main(Mega())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.main(Mega()))

@@ -24,7 +24,7 @@ from torchtitan.distributed import utils as dist_utils
 from torchtitan.train import Trainer
 
 from train.common import trainer
-from train.common.precision import DTYPES
+from train.common.kernels import DTYPES
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -135,10 +135,5 @@ class Titan(trainer.Framework):
         trainer.require_built("torchtitan", titan_resolved.differences(job, resolved))
 
 
-def main() -> int:
-    """Run one job as one rank of torchrun."""
-    return trainer.main(Titan())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.main(Titan()))

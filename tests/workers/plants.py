@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
-from train.common import adamw, loading, schedule  # noqa: E402
+from train.common import adamw, loading  # noqa: E402
 from train.common import trainer as common  # noqa: E402
 from train.mega import kernels  # noqa: E402
 from utils import models  # noqa: E402
@@ -181,7 +181,7 @@ CHANGES: dict[str, dict[str, Change]] = {
         "query_epsilon": (lambda built: _hf_layer(built).self_attn.q_norm, "variance_epsilon", 3e-3),
         "sliding_window": (lambda built: built.model.model.config, "sliding_window", 10),
         "lr": (lambda built: built.lr_scheduler, "base_lrs", [0.5, 0.5]),
-        "warmup_iters": (lambda built: built.lr_scheduler, "lr_lambdas", [schedule.WarmupCosine(7, 20, 0.0)] * 2),
+        "warmup_iters": (lambda built: built.lr_scheduler, "lr_lambdas", [adamw.WarmupCosine(7, 20, 0.0)] * 2),
         "clip_grad": (lambda built: built.args, "max_grad_norm", 5.0),
         "init_std": (lambda built: built.model.config, "initializer_range", 0.5),
         "dataloader_workers": (lambda built: built.args, "dataloader_num_workers", 3),

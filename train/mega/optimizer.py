@@ -17,7 +17,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, distrib_optimizer, get_megatron_optimizer
 
 from train.common.adamw import FusedAdamW
-from train.common.precision import DTYPES
+from train.common.kernels import DTYPES
 from train.mega import releases
 from utils.settings.config import RunConfig
 

@@ -30,8 +30,8 @@ from torchtitan.models import llama3, qwen3
 from torchtitan.protocols.model_converter import register_model_converter
 from torchtitan.protocols.train_spec import TrainSpec, register_train_spec
 
+from train.common.adamw import WarmupCosine
 from train.common.loading import loader_arguments, tie_workers
-from train.common.schedule import WarmupCosine
 from train.common.weights import WeightSource, shapes
 from train.job.report import MismatchError
 from train.settings_map.map import overrides
