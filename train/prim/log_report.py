@@ -147,7 +147,7 @@ class LogReport(JobReport):
 def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
     """Return `memory_metrics`: null with a reason that quotes Primus's figures, which are no peak over the run.
 
-    Without a GPU the figures are those of train/prim/on_cpu/redirect.py, which measures nothing.
+    Without a GPU the figures are those of train/mega/cpu.py, which measures nothing.
 
     The device's own figure counts other processes and the allocator's reserve; Megatron reads its peak once, after
     the first or second iteration, on rank 0.
