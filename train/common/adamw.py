@@ -103,18 +103,6 @@ class FusedAdamW(torch.optim.Optimizer):
         for pieces in zip(*map(_pieces, flat), strict=False):
             update(*pieces, *numbers)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; torch casts states to the dtype of their weight, so they are taken again as they are."""
-        super().load_state_dict(state_dict)
-        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for number, parameter in zip(numbers, parameters, strict=True):
-            if number in state_dict["state"]:
-                saved = state_dict["state"][number]
-                self.state[parameter] = {
-                    name: tensor.to(_local(parameter).device, copy=True) for name, tensor in saved.items()
-                }
-
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     """Return this rank's part of the gradient, or None if the parameter has none."""

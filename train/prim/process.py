@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +59,7 @@ class Follower:
 
     def take(self, line: str) -> None:
         """Read one line, with its newline."""
-        _pass_on(line)
+        print(line, end="", flush=True)
         was_complete = self.arguments.is_complete
         self.arguments.take(line)
         if self.arguments.is_complete and not was_complete:
@@ -89,11 +88,12 @@ class Follower:
         loss = seen.loss.value if seen.loss is not None else math.nan
         memory_gb = max(used, default=math.nan)
         if seen.number in self._profiled:
-            _pass_on(format_profiled(TITLE, seen.number, self._total_steps, loss, memory_gb))
+            print(format_profiled(TITLE, seen.number, self._total_steps, loss, memory_gb), end="", flush=True)
             return
         self._seconds.append(seconds)
         average = statistics.fmean(self._seconds[1:] or self._seconds)
-        _pass_on(format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb))
+        text = format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb)
+        print(text, end="", flush=True)
 
 
 def run(
@@ -113,8 +113,3 @@ def run(
     while not child.has_ended() and not stop and follower.mismatch is None:
         time.sleep(POLL_SECONDS)
     return child.close(GRACE_SECONDS)
-
-
-def _pass_on(line: str) -> None:
-    sys.stdout.write(line)
-    sys.stdout.flush()
