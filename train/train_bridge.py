@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,25 +86,6 @@ class Benchmark(Callback):
         self._recorder.merge_ranks(parallel_state.get_data_parallel_group())
 
 
-@contextmanager
-def _kept_loader() -> Iterator[list[Any]]:
-    """Yield a list that gets the loader that Bridge builds, its workers tied to this rank."""
-    build, kept = loaders.build_pretraining_data_loader, []
-
-    def build_and_keep(*arguments: Any, **named: Any) -> Any:
-        loader = build(*arguments, **named)
-        if loader is not None:
-            tie_workers(loader)
-            kept.append(loader)
-        return loader
-
-    loaders.build_pretraining_data_loader = build_and_keep
-    try:
-        yield kept
-    finally:
-        loaders.build_pretraining_data_loader = build
-
-
 class Bridge(trainer.Framework):
     """Megatron-Bridge's recipe and loop."""
 
@@ -118,7 +98,14 @@ class Bridge(trainer.Framework):
 
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
         """Build and train by Bridge's own function."""
-        timed = TimedBatches(recorder)
+        timed, build, kept = TimedBatches(recorder), loaders.build_pretraining_data_loader, []
+
+        def build_and_keep(*arguments: Any, **named: Any) -> Any:
+            loader = build(*arguments, **named)
+            if loader is not None:
+                tie_workers(loader)
+                kept.append(loader)
+            return loader
 
         def fill(chunks: list[Any]) -> list[Any]:
             (model,) = chunks
@@ -131,7 +118,7 @@ class Bridge(trainer.Framework):
 
         recipe = bridge_recipe.make(job.config, job.spec, lambda: data.dataset)
         recipe.model.register_pre_wrap_hook(fill)  # before DDP and the optimizer, which copies the weights
-        with _kept_loader() as kept:
+        with trainer.replaced((loaders, "build_pretraining_data_loader", build_and_keep)):
             pretrain(recipe, timed_step, callbacks=[Benchmark(recorder, lambda: kept[0], ready)])
 
     def facts(self, job: Job, built: Built) -> dict[str, Any]:

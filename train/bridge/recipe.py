@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -23,6 +23,7 @@ from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
 from megatron.core.transformer.enums import AttnBackend
 
 from train.bridge import cpu as bridge_cpu
+from train.common import trainer
 from train.hf.model import build_config
 from train.settings_map.map import overrides
 from utils.errors import ConfigError
@@ -71,17 +72,12 @@ def recipe_of(model: str) -> Callable[[], ConfigContainer]:
     return function
 
 
-@contextmanager
-def _from_spec(config: RunConfig, spec: ModelSpec) -> Iterator[None]:
+def _from_spec(config: RunConfig, spec: ModelSpec) -> AbstractContextManager[None]:
     """Give a recipe transformers' configuration of the spec where it would read the release's from the Hub."""
     described = build_config(spec, config.init_std)
     described.architectures = [MODELS[spec.name].transformers + "ForCausalLM"]
-    before = AutoBridge.__dict__["from_hf_pretrained"]
-    AutoBridge.from_hf_pretrained = classmethod(lambda cls, *_, **__: cls.from_hf_config(described))
-    try:
-        yield
-    finally:
-        AutoBridge.from_hf_pretrained = before
+    from_spec = classmethod(lambda cls, *_, **__: cls.from_hf_config(described))
+    return trainer.replaced((AutoBridge, "from_hf_pretrained", from_spec))
 
 
 def set_field(recipe: ConfigContainer, path: str, value: Any) -> None:

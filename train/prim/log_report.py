@@ -13,6 +13,7 @@ from train.job import step_clock
 from train.job.job import Job
 from train.job.recorder import NonFiniteError
 from train.job.report import NO_DATA_WAIT, ONE_STEADY_STEP, IncompleteError, JobReport, MismatchError
+from train.prim.process import Follower
 from utils.logs.reader import LogFormatError, read_log
 from utils.logs.run_log import RunLog
 from utils.results.performance import summarize
@@ -38,11 +39,8 @@ class LogReport(JobReport):
         # the last rank prints the iterations, so of several nodes the last one has them in its log
         super().__init__(job, identity, command, is_reporter=job.config.node_rank == job.config.nodes - 1)
         self.log: RunLog | None = None
-        self.learning_rates: dict[int, float] = {}
-        """As printed with each iteration: the rate of the next one."""
-        self.step_ends: dict[int, float] = {}
-        """`time.perf_counter` when each iteration was printed."""
-        self.first_learning_rate: float | None = None
+        self.follower: Follower | None = None
+        """Reader of the output while it came."""
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
 
@@ -92,43 +90,34 @@ class LogReport(JobReport):
         result["source"] = "log"
         result["provenance"]["framework_versions"] = self.versions
         result["provenance"]["environment"] = self.environment
-        if self.log is not None and self.log.steps:
-            self._add_log(result, self.log)
+        if self.log is not None and self.log.steps and self.follower is not None:
+            self._add_log(result, self.log, self.follower)
         return result
 
-    def _add_log(self, result: dict[str, Any], log: RunLog) -> None:
+    def _add_log(self, result: dict[str, Any], log: RunLog, follower: Follower) -> None:
         excluded = self._excluded(log)
         steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
         result["steps"] = [step.number for step in steps]
         result["step_times"] = [step.step_time_seconds for step in steps]
-        if all(step.number in self.step_ends for step in steps):
-            ends = step_clock.of_steps([self.step_ends[step.number] for step in steps])
+        if all(step.number in follower.step_ends for step in steps):
+            ends = step_clock.of_steps([follower.step_ends[step.number] for step in steps])
             result["energy_metrics"][step_clock.KEY] = ends
         result["data_wait_seconds"] = [None] * len(steps)
         result["loss_values"] = [step.loss for step in steps]
         result["grad_norms"] = [step.grad_norm for step in steps]
-        result["learning_rates"] = [self._learning_rate(step.number) for step in steps]
+        result["learning_rates"] = [follower.learning_rate(step.number) for step in steps]
         result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         config = self.job.config
         summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
         reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
         reasons["data_wait_fraction"] = NO_DATA_WAIT
-        measured = {"data_wait_fraction": None, "loop_seconds": self._loop_seconds(result), "reasons": reasons}
+        measured = {
+            "data_wait_fraction": None,
+            "loop_seconds": _loop_seconds(result, follower.step_ends),
+            "reasons": reasons,
+        }
         result["performance_metrics"] = summary | measured
         result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
-
-    def _loop_seconds(self, result: Mapping[str, Any]) -> float | None:
-        """Return the seconds between the lines of the counted iterations, as this process saw them come: a second
-        source of the printed times. None where a line was not seen.
-
-        An iteration without a seen line before it counts with its printed time.
-        """
-        ends, loop = self.step_ends, 0.0
-        for step, seconds in zip(result["steps"], result["step_times"], strict=True):
-            if step not in ends:
-                return None
-            loop += ends[step] - ends[step - 1] if step - 1 in ends else seconds
-        return loop
 
     def _excluded(self, log: RunLog) -> dict[int, str]:
         """Return why the time of a printed iteration does not count, by its number."""
@@ -139,9 +128,19 @@ class LogReport(JobReport):
         of_profile = {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
         return dict(log.excluded) | of_profile
 
-    def _learning_rate(self, step: int) -> float | None:
-        """Return the rate of a step: Megatron's scheduler advances before it prints (training.py, `train`)."""
-        return self.first_learning_rate if step == 1 else self.learning_rates.get(step - 1)
+
+def _loop_seconds(result: Mapping[str, Any], ends: Mapping[int, float]) -> float | None:
+    """Return the seconds between the lines of the counted iterations, as this process saw them come: a second
+    source of the printed times. None where a line was not seen.
+
+    An iteration without a seen line before it counts with its printed time.
+    """
+    loop = 0.0
+    for step, seconds in zip(result["steps"], result["step_times"], strict=True):
+        if step not in ends:
+            return None
+        loop += ends[step] - ends[step - 1] if step - 1 in ends else seconds
+    return loop
 
 
 def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from train.job import processes
-from train.prim.arguments import Arguments, plain
+from train.prim.arguments import Arguments, first_learning_rate, plain
 from train.prim.checkpoint import unloaded
 from train.prim.install import printed_variable
 from utils.logs.iterations import iterations
@@ -39,7 +39,7 @@ class Follower:
         self.environment: dict[str, str] = {}
         """Variables that Primus's launcher prints after setting them."""
         self.learning_rates: dict[int, float] = {}
-        """As printed with each iteration."""
+        """As printed with each iteration: the rate of the next one."""
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.memory_lines: list[str] = []
         """The first line about an out-of-memory error."""
@@ -73,6 +73,10 @@ class Follower:
             self.memory_lines.append(plain(line))
         for seen in iterations(Line(line, Path(), 0, True)):
             self._take_step(seen)
+
+    def learning_rate(self, step: int) -> float | None:
+        """Return the rate of a step: Megatron's scheduler advances before it prints (training.py, `train`)."""
+        return first_learning_rate(self.arguments.values) if step == 1 else self.learning_rates.get(step - 1)
 
     def _take_step(self, seen: IterationLine) -> None:
         if seen.learning_rate is not None:

@@ -26,7 +26,7 @@ from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
 from train.prim import checkpoint
 from train.prim import process as prim_run
-from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
+from train.prim.arguments import NATIVE, NO_TABLE, Arguments
 from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import LogReport, PrimusError, why_unproven
@@ -143,9 +143,7 @@ def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Map
             for line in log:
                 follower.arguments.take(line)
     report.resolved = follower.arguments.resolved(report.job.spec)
-    report.learning_rates = follower.learning_rates
-    report.step_ends = follower.step_ends
-    report.first_learning_rate = first_learning_rate(follower.arguments.values)
+    report.follower = follower
     report.environment = speed_variables(given) | speed_variables(follower.environment)
     if not follower.arguments.is_complete:
         report.warnings.append(f"{NO_TABLE}, so nothing proves what it was built from")
