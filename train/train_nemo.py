@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 if not torch.cuda.is_available():  # before the import of NeMo, which reads the device
-    from train.nemo import cpu as nemo_cpu
+    from train.mega.cpu import redirect_nemo
 
-    nemo_cpu.redirect()
+    redirect_nemo()
 
 import fiddle
 from lightning.pytorch import Callback

@@ -2,8 +2,8 @@
 
 megatron-core calls `torch.cuda` for the current device, its random state and synchronisation, passes
 `device="cuda"` for its buffers, and compares the tensor type strings of CUDA. Each of these has one line here.
-`redirect_framework` and `redirect_primus` have those that NeMo, Bridge and Primus make
-themselves. Imports torch only: the ranks of Primus load it by its path (train/prim/on_cpu).
+`redirect_framework`, `redirect_nemo` and `redirect_primus` have those that NeMo, Bridge and Primus make themselves.
+Imports torch only: the ranks of Primus load it by its path (train/prim/on_cpu).
 """
 
 from __future__ import annotations
@@ -69,6 +69,29 @@ def redirect_framework() -> None:
     _answer(torch.cuda.nvtx, lambda: None, "range_push", "range_pop")
     for name, stand_in in (("Stream", _Queue), ("current_stream", _Queue), ("stream", nullcontext)):
         setattr(torch.cuda, name, stand_in)
+
+
+def redirect_nemo() -> None:
+    """Send NeMo's CUDA calls to the CPU for the rest of this process; before NeMo is imported, and without a GPU.
+
+    Only the device is replaced: recipe, Lightning loop, Megatron strategy, optimizer and schedule are NeMo's own.
+    """
+    redirect_framework()
+    setattr(torch, "tensor", _without_pinning(torch.tensor))  # noqa: B010 - NeMo 2.7 pins a number
+    from megatron.core.optimizer import distrib_optimizer
+
+    distrib_optimizer.quantize_param_shard = _no_fp8_parameters
+
+
+def _without_pinning(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return `torch.tensor` that leaves out `pin_memory`, which needs a device."""
+    return lambda *args, pin_memory=False, **keywords: original(*args, **keywords)
+
+
+def _no_fp8_parameters(model_params: list[Any], *_: Any) -> None:
+    """Replace a call of TransformerEngine that megatron-core 0.12 makes even where no parameter is fp8."""
+    if model_params:
+        raise RuntimeError(f"fp8: got {len(model_params)} parameters, wanted none without TransformerEngine")
 
 
 def redirect_primus() -> None:

@@ -29,8 +29,7 @@ from train.prim import process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments
 from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
-from train.prim.log_report import LogReport, PrimusError, why_unproven
-from train.prim.profile import take_profile
+from train.prim.log_report import LogReport, PrimusError, take_profile, why_unproven
 from train.prim.yaml_config import Plan, plan_of
 from utils.dataset.gpt_dataset import data_prefix, describe
 from utils.errors import ConfigError, DataError
