@@ -70,8 +70,8 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
     defaults = primus.defaults(model)
     theirs = defaults | primus.shipped(shipped)
     name = f"check_{model}"
-    rendered = prim_config.render(primus, config, model, shipped, config.output_dir / "logs" / name, name)
-    ours = defaults | rendered.overrides
+    document, _ = prim_config.render(primus, config, model, shipped, config.output_dir / "logs" / name, name)
+    ours = defaults | document["modules"]["pre_trainer"]["overrides"]
     why = prim_config.reasons()
     return [
         Difference(key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY))

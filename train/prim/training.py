@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from train.common import trainer
 from train.common.framework_python import python_of
 from train.common.trainer import Data
@@ -71,7 +73,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
     """Run Primus and fill in the report; raise the error of a failed training."""
     job = report.job
     weights_sha256 = None if plan.checkpoint is None else _write_weights(job, plan.checkpoint)
-    plan.rendered.write(plan.experiment)
+    plan.experiment.write_text(yaml.safe_dump(plan.document, sort_keys=False, width=120), encoding="utf8")
     launcher = plan.primus.launcher
     of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
     given = environment(job.config, plan.gpu, of_launcher)
@@ -148,7 +150,7 @@ def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Map
         report.warnings.append(f"{NO_TABLE}, so nothing proves what it was built from")
     if report.job.config.init != NATIVE and plan.checkpoint is None:
         report.warnings.append(f"INIT={report.job.config.init} was asked: {NATIVE_WEIGHTS}")
-    report.warnings += [f"not said to Primus: {line}" for line in plan.rendered.dropped]
+    report.warnings += [f"not said to Primus: {line}" for line in plan.dropped]
 
 
 def _check_ending(report: LogReport, follower: prim_run.Follower, exit_code: int, stop: processes.StopRequest) -> None:
@@ -187,5 +189,5 @@ def _print_start(job: Job, plan: Plan) -> None:
         f"    {config.train_iterations} steps of GBS {config.global_batch_size} on {config.num_gpus} GPUs",
         flush=True,
     )
-    for line in plan.rendered.dropped:
+    for line in plan.dropped:
         print(f"    not said to this version: {line}", flush=True)
