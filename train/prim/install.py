@@ -130,10 +130,11 @@ def find(environ: Mapping[str, str] = os.environ) -> Primus:
 
 def at(root: Path) -> Primus:
     """Return the Primus in a folder; raise ConfigError where there is none."""
-    launcher = launcher_of(root.absolute())
-    if launcher is None or not (root / "primus" / "configs").is_dir():
+    # the older launcher is taken where both are there
+    names = [name for name in (RUN_PRETRAIN, PRIMUS_CLI) if (root / name).is_file()]
+    if not names or not (root / "primus" / "configs").is_dir():
         raise ConfigError(_NO_PRIMUS.format(root=root))
-    return Primus(root.absolute(), launcher)
+    return Primus(root.absolute(), Launcher(names[0], root.absolute()))
 
 
 def gpu_folder(device_name: str | None) -> str:
@@ -230,11 +231,6 @@ class Launcher:
         """
         path = self.root / ENVIRONMENT_FILES / f"{gpu}.sh"
         return path if self.is_cli and not path.is_file() else None
-
-
-def launcher_of(root: Path) -> Launcher | None:
-    """Return the launcher of a checkout; None if it has none. The older one is taken where both are there."""
-    return next((Launcher(name, root) for name in (RUN_PRETRAIN, PRIMUS_CLI) if (root / name).is_file()), None)
 
 
 def printed_variable(line: str) -> tuple[str, str] | None:

@@ -71,20 +71,22 @@ def main() -> int:
 
 def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest) -> None:
     """Run Primus and fill in the report; raise the error of a failed training."""
-    job = report.job
-    weights_sha256 = None if plan.checkpoint is None else _write_weights(job, plan.checkpoint)
+    job, config, weights_sha256 = report.job, report.job.config, None
+    if plan.checkpoint is not None:
+        ranks = config.tensor_parallel_size, config.pipeline_parallel_size
+        weights_sha256 = checkpoint.write(plan.checkpoint, job.spec, config.seed, config.init_std, *ranks)
     plan.experiment.write_text(yaml.safe_dump(plan.document, sort_keys=False, width=120), encoding="utf8")
     launcher = plan.primus.launcher
     of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
-    given = environment(job.config, plan.gpu, of_launcher)
-    if job.config.platform == "cpu":
+    given = environment(config, plan.gpu, of_launcher)
+    if config.platform == "cpu":
         given |= cpu_environment(Path(python_of("prim", "cpu")), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
-    profile = job.config.profiled
+    profile = config.profiled
     follower = prim_run.Follower(
         lambda arguments: check_arguments(job, arguments),
-        job.config.train_iterations,
+        config.train_iterations,
         range(0) if profile is None else profile.steps,
     )
     try:
@@ -128,12 +130,6 @@ def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weig
         found["reasons"]["token_stream_sha256"] = why
         report.warnings.append(f"the order of samples is not proven: {why}")
     report.fingerprint = found
-
-
-def _write_weights(job: Job, folder: Path) -> str:
-    config = job.config
-    tensor, pipeline = config.tensor_parallel_size, config.pipeline_parallel_size
-    return checkpoint.write(folder, job.spec, config.seed, config.init_std, tensor, pipeline)
 
 
 def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
