@@ -7,7 +7,6 @@ megatron-bridge 0.6.2: `megatron/bridge/recipes/{llama,qwen}`. A recipe is a `Co
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -25,7 +24,7 @@ from megatron.core.transformer.enums import AttnBackend
 from train.bridge import cpu as bridge_cpu
 from train.common import trainer
 from train.hf.model import build_config
-from train.settings_map.map import overrides
+from train.settings_map.map import overrides, set_field
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
@@ -56,7 +55,7 @@ def make(config: RunConfig, spec: ModelSpec, build_dataset: Callable[[], Any]) -
     recipe.model.cp_comm_type = None  # megatron-core's default; of a model with a window Bridge has another
     recipe.logger.logging_level = logging.WARNING  # its lines are not read; the recorder prints each step
     for path, value in overrides("bridge", config, spec).items():
-        set_field(recipe, path, LIVE.get(path, lambda same: same)(value))
+        set_field("bridge", recipe, path, LIVE.get(path, lambda same: same)(value))
     if config.platform == "cpu":
         bridge_cpu.adapt(recipe)
     return recipe
@@ -78,15 +77,6 @@ def _from_spec(config: RunConfig, spec: ModelSpec) -> AbstractContextManager[Non
     described.architectures = [MODELS[spec.name].transformers + "ForCausalLM"]
     from_spec = classmethod(lambda cls, *_, **__: cls.from_hf_config(described))
     return trainer.replaced((AutoBridge, "from_hf_pretrained", from_spec))
-
-
-def set_field(recipe: ConfigContainer, path: str, value: Any) -> None:
-    """Set the dotted `path` of a recipe; raise ConfigError where the class at that place has no such field."""
-    *parents, name = path.split(".")
-    holder = functools.reduce(getattr, parents, recipe)
-    if name not in {field.name for field in dataclasses.fields(holder)}:
-        raise ConfigError(f"settings map, bridge: {path}: {type(holder).__name__} has no {name}")
-    setattr(holder, name, value)
 
 
 def _precision(name: str) -> MixedPrecisionConfig:
