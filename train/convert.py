@@ -13,8 +13,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from train.common.framework_python import python_of
@@ -43,9 +42,10 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
     where `write` leaves it incomplete.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(output.with_name(f".{output.name}.lock")):
+    with output.with_name(f".{output.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.lexists(output):
-            require_ours(_is_whole, output, is_folder=True)
+            require_ours(lambda folder: not _missing(folder), output, is_folder=True)
             return False
         partial = output.with_name(f".{output.name}.partial")
         if partial.exists():
@@ -119,17 +119,6 @@ def _import(model: str, source: str, folder: Path) -> None:
 
     recipe = getattr(llm, str(MODELS[model].nemo_recipe))
     llm.import_ckpt(model=fiddle.build(recipe.model()), source=source, output_path=folder)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _is_whole(folder: Path) -> bool:
-    return not _missing(folder)
 
 
 def _missing(folder: Path) -> list[str]:

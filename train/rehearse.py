@@ -114,7 +114,10 @@ def _config(options: argparse.Namespace) -> RunConfig:
     arguments = [*options.settings, *fixed]
     if values_of(options.platform, arguments)["MBS"].text == "auto":
         raise ConfigError("MBS=auto: a rehearsal has no device to fill; set MBS to a number")
-    return load(options.platform, int(options.gpus), arguments=arguments)
+    config = load(options.platform, int(options.gpus), arguments=arguments)
+    if options.framework == "hf" and config.hf_kernels == "liger":
+        raise ConfigError("HF_KERNELS=liger: its Triton kernels need data, which a rehearsal does not have; use stock")
+    return config
 
 
 def _device(name: str | None) -> Device | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,22 +23,35 @@ from megatron.bridge.data import loaders
 from megatron.bridge.training.callbacks import Callback
 from megatron.bridge.training.gpt_step import forward_step
 from megatron.bridge.training.pretrain import pretrain
+from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
+from torch.utils.data import DataLoader
 
 from train.bridge import recipe as bridge_recipe
-from train.bridge import resolved as bridge_resolved
-from train.bridge.resolved import Built
 from train.common import trainer
 from train.common.loading import TimedBatches, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
+from train.mega import resolved as mega_resolved
 from train.mega import weights as mega_weights
 from train.mega.releases import silence_known_messages
 from utils.settings.config import RunConfig
 
 LOSS = "lm loss"
+
+
+@dataclass
+class Built:
+    """The objects of one rank that Bridge has built, before its first step."""
+
+    recipe: Any
+    """Its `ConfigContainer` after validation; only the number of steps is read from it, which no object holds."""
+    model: Any
+    optimizer: Any
+    scheduler: Any
+    loader: DataLoader[Any]
 
 
 class Benchmark(Callback):
@@ -73,25 +86,6 @@ class Benchmark(Callback):
         self._recorder.merge_ranks(parallel_state.get_data_parallel_group())
 
 
-@contextmanager
-def _kept_loader() -> Iterator[list[Any]]:
-    """Yield a list that gets the loader that Bridge builds, its workers tied to this rank."""
-    build, kept = loaders.build_pretraining_data_loader, []
-
-    def build_and_keep(*arguments: Any, **named: Any) -> Any:
-        loader = build(*arguments, **named)
-        if loader is not None:
-            tie_workers(loader)
-            kept.append(loader)
-        return loader
-
-    loaders.build_pretraining_data_loader = build_and_keep
-    try:
-        yield kept
-    finally:
-        loaders.build_pretraining_data_loader = build
-
-
 class Bridge(trainer.Framework):
     """Megatron-Bridge's recipe and loop."""
 
@@ -104,7 +98,14 @@ class Bridge(trainer.Framework):
 
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
         """Build and train by Bridge's own function."""
-        timed = TimedBatches(recorder)
+        timed, build, kept = TimedBatches(recorder), loaders.build_pretraining_data_loader, []
+
+        def build_and_keep(*arguments: Any, **named: Any) -> Any:
+            loader = build(*arguments, **named)
+            if loader is not None:
+                tie_workers(loader)
+                kept.append(loader)
+            return loader
 
         def fill(chunks: list[Any]) -> list[Any]:
             (model,) = chunks
@@ -117,24 +118,49 @@ class Bridge(trainer.Framework):
 
         recipe = bridge_recipe.make(job.config, job.spec, lambda: data.dataset)
         recipe.model.register_pre_wrap_hook(fill)  # before DDP and the optimizer, which copies the weights
-        with _kept_loader() as kept:
+        with trainer.replaced((loaders, "build_pretraining_data_loader", build_and_keep)):
             pretrain(recipe, timed_step, callbacks=[Benchmark(recorder, lambda: kept[0], ready)])
 
     def facts(self, job: Job, built: Built) -> dict[str, Any]:
         """Return what was built."""
-        return bridge_resolved.read(built)
+        schedule = built.scheduler
+        rates = schedule.max_lr, schedule.min_lr, _steps(schedule.lr_warmup_steps)
+        return mega_resolved.calculated_batch(built.recipe.train.train_iters, built.loader) | mega_resolved.built_facts(
+            built.model, built.optimizer, *rates
+        )
 
     def check(self, job: Job, built: Built, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the model is another, or a setting of the map did not arrive."""
         super().check(job, built, resolved)
         wrong = [text for _, text in trainer.map_differences("bridge", job, resolved)]
-        trainer.require_built("Megatron-Bridge", wrong or bridge_resolved.unread_differences(built))
+        trainer.require_built("Megatron-Bridge", wrong or unread_differences(built))
 
 
-def main() -> int:
-    """Run one job as one rank of torchrun."""
-    return trainer.main(Bridge())
+def unread_differences(built: Built) -> list[str]:
+    """Return each setting without a key in `resolved_config` that has another value than was asked."""
+    model, ddp, scheduler = built.model.module, built.model.ddp_config, built.scheduler
+    gpt, decay = mega_resolved.gpt_of(model), mega_resolved.decayed_group(built.optimizer)["weight_decay"]
+    found = {
+        "loss reduction: calculate_per_token_loss": (False, gpt.config.calculate_per_token_loss),
+        "search for NaN in gradients": (False, ddp.check_for_nan_in_grad),
+        "schedule": ("cosine", scheduler.lr_decay_style),
+        "steps of the schedule": (_steps(scheduler.lr_decay_steps), built.recipe.train.train_iters),
+        "weight decay at start and end": ((scheduler.end_wd,) * 2, (scheduler.start_wd, decay)),
+        "attention dropout": (0.0, gpt.config.attention_dropout),
+        "hidden dropout": (0.0, gpt.config.hidden_dropout),
+        "sequence parallel": (False, gpt.config.sequence_parallel),
+        "residual stream in fp32": (False, gpt.config.fp32_residual_connection),
+        "attention softmax in fp32": (True, gpt.config.attention_softmax_in_fp32),
+        "CUDA graphs": ("none", gpt.config.cuda_graph_impl),
+    }
+    return [f"{name}: asked {asked!r}, built {is_!r}" for name, (asked, is_) in found.items() if asked != is_]
+
+
+def _steps(samples: float) -> float:
+    """Return optimizer steps; Bridge's schedule counts samples."""
+    steps = samples / calculator.get_current_global_batch_size()
+    return int(steps) if steps == int(steps) else steps
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.main(Bridge()))

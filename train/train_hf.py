@@ -26,10 +26,9 @@ from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArgu
 from transformers.trainer_callback import PrinterCallback
 
 from train.common import trainer
-from train.common.adamw import FusedAdamW
+from train.common.adamw import FusedAdamW, WarmupCosine
+from train.common.kernels import DTYPES
 from train.common.loading import loader_arguments, tie_workers
-from train.common.precision import DTYPES
-from train.common.schedule import WarmupCosine
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.hf import resolved as hf_resolved
@@ -269,10 +268,5 @@ class HuggingFace(trainer.Framework):
         return hf_resolved.read(built)
 
 
-def main() -> int:
-    """Run one job as one rank of torchrun."""
-    return trainer.main(HuggingFace())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.main(HuggingFace()))

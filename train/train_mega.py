@@ -15,10 +15,10 @@ import torch
 from torch.utils.data import DataLoader
 
 if torch.cuda.is_available():  # before the import of megatron-core, which takes at that time what it finds
-    from train.mega import engine, weight_gradient
+    from train.mega import engine, kernels
 
     engine.hide_if_unusable()
-    weight_gradient.install()
+    kernels.install()
 else:
     from train.mega.cpu import redirect
 
@@ -181,10 +181,5 @@ class Mega(trainer.Framework):
         return mega_resolved.read(job.config, built.loader, built.model, built.optimizer, built.scheduler)
 
 
-def main() -> int:
-    """Run one job as one rank of torchrun."""
-    return trainer.main(Mega())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.main(Mega()))

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 if not torch.cuda.is_available():  # before the import of NeMo, which reads the device
-    from train.nemo import cpu as nemo_cpu
+    from train.mega.cpu import redirect_nemo
 
-    nemo_cpu.redirect()
+    redirect_nemo()
 
 import fiddle
 from lightning.pytorch import Callback
@@ -33,10 +33,9 @@ from train.job.job import Job
 from train.job.recorder import StepRecorder
 from train.job.report import lightning_callback
 from train.mega import releases
+from train.mega import resolved as mega_resolved
 from train.mega import weights as mega_weights
-from train.mega.resolved import gpt_of
 from train.nemo import recipe as nemo_recipe
-from train.nemo import resolved as nemo_resolved
 from utils.dataset.gpt_dataset import EncodedTokenizer
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -81,7 +80,7 @@ class Nemo(trainer.Framework):
 
         def when_built(training: Any) -> None:
             def fill(weights: WeightSource) -> None:
-                mega_weights.fill(gpt_of(nemo_resolved.ddp_of(training)), spec, weights)
+                mega_weights.fill(mega_resolved.gpt_of(ddp_of(training)), spec, weights)
                 training.optimizers[0].reload_model_params()  # the optimizer has float32 copies of its own
 
             ready(training, training.train_dataloader.dataset, fill)
@@ -99,12 +98,23 @@ class Nemo(trainer.Framework):
         recorder.merge_ranks(parallel_state.get_data_parallel_group())
 
     def facts(self, job: Job, built: Any) -> dict[str, Any]:
-        """Return what was built."""
-        return nemo_resolved.read(built)
+        """Return what Lightning's trainer has before its first step."""
+        model = ddp_of(built)
+        (schedule,) = (entry.scheduler for entry in built.lr_scheduler_configs)
+        rates = schedule.base_lrs[0], schedule.min_lr, schedule.warmup_steps
+        return mega_resolved.calculated_batch(built.max_steps, built.train_dataloader) | mega_resolved.built_facts(
+            model, built.optimizers[0].mcore_optimizer, *rates
+        )
 
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where a setting of the map did not arrive, so that NeMo's default applies instead."""
         trainer.require_built("NeMo", [text for _, text in trainer.map_differences("nemo", job, resolved)])
+
+
+def ddp_of(training: Any) -> Any:
+    """Return megatron-core's DistributedDataParallel of this rank, which holds the GPTModel."""
+    (module,) = training.strategy.megatron_parallel
+    return module.module
 
 
 def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> EncodedTokenizer:
@@ -115,10 +125,5 @@ def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> EncodedTokenizer:
     return vocabulary
 
 
-def main() -> int:
-    """Run one job as one rank of torchrun."""
-    return trainer.main(Nemo())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.main(Nemo()))

@@ -1,23 +1,122 @@
 """Pretraining with Primus, AMD's framework, in its own checkout and by its own launcher.
 
 Started by train/launch.py. `python -m train.train_prim --check [KEY=VALUE ...]` starts nothing and prints every
-difference between the YAML that AMD ships for a model and ours.
+difference between the YAML that AMD ships for a model and ours. It needs neither torch nor a GPU.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train.prim import install as prim_install
+from train.prim import yaml_config as prim_config
+from train.prim.install import DEFAULT_GPU, Primus
+from utils.arguments import Parser
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError, visible_gpus
+from utils.models import MODELS
+from utils.settings.config import RunConfig, load
+
+CHECK = """Every difference between the YAML that AMD ships for a model and the one that this suite renders.
+
+Both are resolved first: the presets of the installed version, with the overrides of the file on top.
+"""
+ASSUMED_GPUS = 8
+"""GPUs assumed on a machine without any; AMD's YAMLs are for a node of eight."""
+ABSENT = "-"
+SHIPPED_ONLY = "AMD's YAML leaves it at the preset, or sets it back"
+
+
+class Difference(NamedTuple):
+    """One key with different values."""
+
+    key: str
+    theirs: str
+    ours: str
+    why: str
 
 
 def main() -> int:
-    """Run one job, or with --check the comparison of YAMLs, which needs neither torch nor a GPU."""
+    """Run one job, or with --check the comparison of YAMLs."""
     if "--check" in sys.argv[1:]:
-        from train.prim import yaml_check as prim_check
+        return check([argument for argument in sys.argv[1:] if argument != "--check"])
+    from train.prim import training  # which needs torch
 
-        return prim_check.main([argument for argument in sys.argv[1:] if argument != "--check"])
-    from train.prim import training as prim_job
+    return training.main()
 
-    return prim_job.main()
+
+def check(arguments: Sequence[str]) -> int:
+    """Print the differences of each model in MODEL; return 0, or 2 for bad input."""
+    options = _arguments(arguments)
+    try:
+        primus = prim_install.find()
+        config = _config(options.settings)
+        for model in config.models:
+            shipped = primus.shipped_path(model, config.precision, options.gpu)
+            _print(model, shipped, primus, differences(primus, config, model, shipped))
+    except (ConfigError, DataError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) -> list[Difference]:
+    """Return the differences, sorted by key; raise ConfigError where this version lacks a key that is needed."""
+    defaults = primus.defaults(model)
+    theirs = defaults | primus.shipped(shipped)
+    name = f"check_{model}"
+    document, _ = prim_config.render(primus, config, model, shipped, config.output_dir / "logs" / name, name)
+    ours = defaults | document["modules"]["pre_trainer"]["overrides"]
+    why = prim_config.reasons()
+    return [
+        Difference(key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY))
+        for key in sorted(ours)
+        if key not in theirs or theirs[key] != ours[key]
+    ]
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="python -m train.train_prim --check", description=CHECK)
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    return parser.parse_intermixed_args(arguments)
+
+
+def _config(settings: Sequence[str]) -> RunConfig:
+    asked = [*settings, "FRAMEWORK=prim"]
+    try:
+        visible = visible_gpus("amd")
+    except HardwareError:  # no torch: the check is for any machine
+        visible = None
+    if visible:
+        return load("amd", visible, arguments=asked)
+    if "GPUS_PER_NODE" not in os.environ and not any(text.startswith("GPUS_PER_NODE=") for text in settings):
+        print(f"no GPU is visible: assuming {ASSUMED_GPUS} (GPUS_PER_NODE={ASSUMED_GPUS})", file=sys.stderr)
+        asked = [f"GPUS_PER_NODE={ASSUMED_GPUS}", *asked]
+    return load("amd", None, arguments=asked)
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    if key not in values:
+        return ABSENT
+    value = values[key]
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def _print(model: str, shipped: Path, primus: Primus, found: Sequence[Difference]) -> None:
+    print(f"{model}: {shipped.relative_to(primus.root)} and ours differ in {len(found)} keys")
+    if not MODELS[model].is_own_primus_preset:
+        print("  Primus ships nothing for this model: ours is made from this file of a model of the same shape")
+    rows = [Difference("key", "theirs", "ours", "why"), *found]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + f"  {row.why}")
+    print()
 
 
 if __name__ == "__main__":

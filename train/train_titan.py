@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from torchtitan.distributed import utils as dist_utils
 from torchtitan.train import Trainer
 
 from train.common import trainer
-from train.common.precision import DTYPES
+from train.common.kernels import DTYPES
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -50,7 +49,6 @@ class BenchmarkTrainer(Trainer):
         super().__init__(settings)
         self.recorder = recorder
         self._losses: list[torch.Tensor] = []
-        self._grad_norm: Any = None
 
     def batch_generator(self, data_iterable: Iterable[Any]) -> Iterator[Any]:
         """Return torchtitan's iterator over the loader; the wait for each micro batch is timed."""
@@ -68,30 +66,17 @@ class BenchmarkTrainer(Trainer):
         """Run one optimizer step and record it; the loss is the mean over the tokens of this rank."""
         learning_rate = self.lr_schedulers.schedulers[0].get_last_lr()[0]
         self._losses.clear()
-        with _norms_to(self._keep_norm):
+        clip_by_norm, norms = dist_utils.clip_grad_norm_, []
+
+        def clip(*arguments: Any, **keywords: Any) -> Any:
+            norms.append(clip_by_norm(*arguments, **keywords))
+            return norms[-1]
+
+        # torchtitan passes the norm that it clips by to its log only
+        with trainer.replaced((dist_utils, "clip_grad_norm_", clip)):
             super().train_step(data_iterator)
         loss = torch.stack(self._losses).sum() * (self.parallel_dims.dp_replicate * self.parallel_dims.dp_shard)
-        self.recorder.end_step(loss=loss, grad_norm=self._grad_norm, learning_rate=learning_rate)
-
-    def _keep_norm(self, norm: Any) -> None:
-        self._grad_norm = norm
-
-
-@contextmanager
-def _norms_to(keep: Callable[[Any], None]) -> Iterator[None]:
-    """Hand the gradient norm that torchtitan clips by to `keep`; torchtitan passes it to its log only."""
-    original = dist_utils.clip_grad_norm_
-
-    def clip(*arguments: Any, **keywords: Any) -> Any:
-        norm = original(*arguments, **keywords)
-        keep(norm)
-        return norm
-
-    dist_utils.clip_grad_norm_ = clip
-    try:
-        yield
-    finally:
-        dist_utils.clip_grad_norm_ = original
+        self.recorder.end_step(loss=loss, grad_norm=norms[-1], learning_rate=learning_rate)
 
 
 class Titan(trainer.Framework):
@@ -135,10 +120,5 @@ class Titan(trainer.Framework):
         trainer.require_built("torchtitan", titan_resolved.differences(job, resolved))
 
 
-def main() -> int:
-    """Run one job as one rank of torchrun."""
-    return trainer.main(Titan())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.main(Titan()))

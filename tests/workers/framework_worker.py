@@ -66,10 +66,18 @@ def be_rank(framework: str, case: dict[str, Any], folder: Path, log: Path) -> No
             getattr(plants, name)(trainer, notes, *arguments)
         settings = [*case["settings"], f"CPU_RANKS={case.get('ranks', 1)}", f"OUTPUT_DIR={folder}"]
         sys.argv = [f"train_{framework}", "--platform", "cpu", "--model", case["model"], *settings]
-        end(trainer.main())
+        end(plants.common.main(framework_of(trainer)))
     except BaseException:  # noqa: BLE001 - whatever ends a rank is told
         traceback.print_exc()
         end(1)
+
+
+def framework_of(trainer: Any) -> Any:
+    """Return the adapter of a trainer's module."""
+    (kind,) = (
+        one for one in vars(trainer).values() if isinstance(one, type) and issubclass(one, plants.common.Framework)
+    )
+    return kind()
 
 
 def free_port() -> int:
@@ -84,7 +92,7 @@ def main() -> None:
     framework, folder = sys.argv[1:]
     cases = json.load(sys.stdin)
     if framework == "mega":
-        plants.weight_gradient.install()  # before megatron-core is imported, as on a GPU
+        plants.kernels.install()  # before megatron-core is imported, as on a GPU
     importlib.import_module(f"train.train_{framework}")
     found = {}
     for number, case in enumerate(cases):

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
-from train.common import adamw, loading, schedule  # noqa: E402
+from train.common import adamw, loading  # noqa: E402
 from train.common import trainer as common  # noqa: E402
-from train.mega import weight_gradient  # noqa: E402
+from train.mega import kernels  # noqa: E402
 from utils import models  # noqa: E402
 
 SLEEP_SECONDS = 0.05
@@ -181,7 +181,7 @@ CHANGES: dict[str, dict[str, Change]] = {
         "query_epsilon": (lambda built: _hf_layer(built).self_attn.q_norm, "variance_epsilon", 3e-3),
         "sliding_window": (lambda built: built.model.model.config, "sliding_window", 10),
         "lr": (lambda built: built.lr_scheduler, "base_lrs", [0.5, 0.5]),
-        "warmup_iters": (lambda built: built.lr_scheduler, "lr_lambdas", [schedule.WarmupCosine(7, 20, 0.0)] * 2),
+        "warmup_iters": (lambda built: built.lr_scheduler, "lr_lambdas", [adamw.WarmupCosine(7, 20, 0.0)] * 2),
         "clip_grad": (lambda built: built.args, "max_grad_norm", 5.0),
         "init_std": (lambda built: built.model.config, "initializer_range", 0.5),
         "dataloader_workers": (lambda built: built.args, "dataloader_num_workers", 3),
@@ -236,7 +236,7 @@ def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
         of_half = ("cross_entropy_loss_fusion",) if settings.bf16 else ()
         return replace(settings, **dict.fromkeys((*fusions, *of_half), True))
 
-    attention.install_rotary()
+    kernels.install_rotary()
     _then(model, "transformer_config", fused)
     if windowed_flash is not None:
         attention.windowed_flash = windowed_flash
@@ -256,7 +256,7 @@ def _count_products(notes: dict[str, Any]) -> None:
         return called
 
     for name in ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16"):
-        setattr(weight_gradient, name, counted(getattr(weight_gradient, name)))
+        setattr(kernels, name, counted(getattr(kernels, name)))
 
 
 def overlap(trainer: Any, notes: dict[str, Any]) -> None:

@@ -7,10 +7,9 @@ megatron-bridge 0.6.2: `megatron/bridge/recipes/{llama,qwen}`. A recipe is a `Co
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -23,8 +22,9 @@ from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
 from megatron.core.transformer.enums import AttnBackend
 
 from train.bridge import cpu as bridge_cpu
+from train.common import trainer
 from train.hf.model import build_config
-from train.settings_map.map import overrides
+from train.settings_map.map import overrides, set_field
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
@@ -55,7 +55,7 @@ def make(config: RunConfig, spec: ModelSpec, build_dataset: Callable[[], Any]) -
     recipe.model.cp_comm_type = None  # megatron-core's default; of a model with a window Bridge has another
     recipe.logger.logging_level = logging.WARNING  # its lines are not read; the recorder prints each step
     for path, value in overrides("bridge", config, spec).items():
-        set_field(recipe, path, LIVE.get(path, lambda same: same)(value))
+        set_field("bridge", recipe, path, LIVE.get(path, lambda same: same)(value))
     if config.platform == "cpu":
         bridge_cpu.adapt(recipe)
     return recipe
@@ -71,26 +71,12 @@ def recipe_of(model: str) -> Callable[[], ConfigContainer]:
     return function
 
 
-@contextmanager
-def _from_spec(config: RunConfig, spec: ModelSpec) -> Iterator[None]:
+def _from_spec(config: RunConfig, spec: ModelSpec) -> AbstractContextManager[None]:
     """Give a recipe transformers' configuration of the spec where it would read the release's from the Hub."""
     described = build_config(spec, config.init_std)
     described.architectures = [MODELS[spec.name].transformers + "ForCausalLM"]
-    before = AutoBridge.__dict__["from_hf_pretrained"]
-    AutoBridge.from_hf_pretrained = classmethod(lambda cls, *_, **__: cls.from_hf_config(described))
-    try:
-        yield
-    finally:
-        AutoBridge.from_hf_pretrained = before
-
-
-def set_field(recipe: ConfigContainer, path: str, value: Any) -> None:
-    """Set the dotted `path` of a recipe; raise ConfigError where the class at that place has no such field."""
-    *parents, name = path.split(".")
-    holder = functools.reduce(getattr, parents, recipe)
-    if name not in {field.name for field in dataclasses.fields(holder)}:
-        raise ConfigError(f"settings map, bridge: {path}: {type(holder).__name__} has no {name}")
-    setattr(holder, name, value)
+    from_spec = classmethod(lambda cls, *_, **__: cls.from_hf_config(described))
+    return trainer.replaced((AutoBridge, "from_hf_pretrained", from_spec))
 
 
 def _precision(name: str) -> MixedPrecisionConfig:

@@ -10,6 +10,8 @@ has a version that megatron-core accepts, and a pair whose sides use different o
 torch-optimi keeps a bf16 Kahan term, which is not a float32 master, and torchao rounds stochastically or quantizes the
 moments to 8 or 4 bits; both want gradients in the dtype of the weights. torch.compile makes one kernel of `update` for
 CUDA and for ROCm.
+
+`WarmupCosine` is the learning-rate rule of every framework here, for those that take a function of the step.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -99,18 +102,6 @@ class FusedAdamW(torch.optim.Optimizer):
             return
         for pieces in zip(*map(_pieces, flat), strict=False):
             update(*pieces, *numbers)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; torch casts states to the dtype of their weight, so they are taken again as they are."""
-        super().load_state_dict(state_dict)
-        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for number, parameter in zip(numbers, parameters, strict=True):
-            if number in state_dict["state"]:
-                saved = state_dict["state"][number]
-                self.state[parameter] = {
-                    name: tensor.to(_local(parameter).device, copy=True) for name, tensor in saved.items()
-                }
 
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
@@ -220,3 +211,24 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 def _pieces(tensor: torch.Tensor | None) -> Iterable[torch.Tensor | None]:
     return itertools.repeat(None) if tensor is None else tensor.split(CPU_CHUNK)
+
+
+@dataclass(frozen=True)
+class WarmupCosine:
+    """The rule as the factor of torch's LambdaLR: step n from 1, W warm-up steps.
+
+    n <= W: n / (W + 1); then a cosine from 1 to `floor` over the remaining steps, the same as megatron-core's scheduler
+    and NeMo's CosineAnnealing.
+    """
+
+    warmup_iterations: int
+    train_iterations: int
+    floor: float
+    """MIN_LR / LR."""
+
+    def __call__(self, steps_done: int) -> float:
+        """Return the factor of the step that follows `steps_done` finished ones."""
+        if steps_done < self.warmup_iterations:
+            return (steps_done + 1) / (self.warmup_iterations + 1)
+        progress = (steps_done - self.warmup_iterations) / (self.train_iterations - self.warmup_iterations)
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))

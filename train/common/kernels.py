@@ -1,4 +1,6 @@
-"""Kernels that a training has used, read from the libraries when its steps have run: attention, and float32 products.
+"""Names in results for dtypes, and for the kernels that a training has used: attention, and float32 products.
+
+Kernels are read from the libraries when the steps have run.
 
 TransformerEngine keeps its last choice in a mapping of its module for attention, under the same names in 2.4.0, 2.8.0,
 2.12.0, 2.16.0 and 2.20.2 and in ROCm's fork; it sets one of the three `use_..._attention` and clears the others.
@@ -13,6 +15,10 @@ from typing import Any
 
 import torch
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""dtypes of torch by the values of PRECISION, OPTIMIZER_STATE and GRADIENT_DTYPE."""
+PRECISIONS = {dtype: name for name, dtype in DTYPES.items()}
+"""Names of the suite by dtype."""
 ENGINE = "transformer_engine"
 _CHOICE = (f"{ENGINE}.pytorch.attention.dot_product_attention", "_attention_backends")
 FUSED = {
@@ -27,8 +33,13 @@ transformer_engine/common/include/transformer_engine/fused_attn.h, of ROCm's for
 ROCM_LIBRARIES = {"Default": "aotriton", "AOTriton": "aotriton", "Ck": "ck"}
 """Library of torch's flash and efficient kernels by the name of torch's preference on ROCm, whose default is AOTriton
 (torch.backends.cuda.preferred_rocm_fa_library). torch does not tell when it falls back to another one."""
-PRECISIONS = {"none": "highest", "ieee": "highest", "tf32": "high", "bf16": "medium"}
+PRODUCTS = {"none": "highest", "ieee": "highest", "tf32": "high", "bf16": "medium"}
 """Names of torch.set_float32_matmul_precision by those of torch.backends.cuda.matmul.fp32_precision (torch 2.9)."""
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Return torch's own name of a dtype, `float32`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def multiply_exactly() -> None:
@@ -90,7 +101,7 @@ def _float32_products(built: Mapping[str, Any]) -> str:
     """
     is_engine = built["layer_implementation"] == ENGINE and built["precision"] == "fp32" and torch.version.cuda
     if is_engine and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0":
-        return PRECISIONS["tf32"]
+        return PRODUCTS["tf32"]
     # newer torch refuses to read the older name where another library has used the newer one
     newer = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
-    return torch.get_float32_matmul_precision() if newer is None else PRECISIONS[newer]
+    return torch.get_float32_matmul_precision() if newer is None else PRODUCTS[newer]

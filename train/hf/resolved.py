@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend
 from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
-from train.common.precision import PRECISIONS, name_of
+from train.common.kernels import PRECISIONS, name_of
 from train.hf import sharding
 from train.hf.model import read_recompute
 from train.job.report import MismatchError

@@ -18,7 +18,7 @@ from accelerate.utils import DistributedType
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from transformers import PreTrainedModel, TrainingArguments
 
-from train.common.precision import DTYPES
+from train.common.kernels import DTYPES
 from utils.settings.config import RunConfig
 
 

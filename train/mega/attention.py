@@ -1,4 +1,4 @@
-"""Core attention of the local layers by torch's fused kernels, chosen by name on a GPU; rotary embedding as one kernel.
+"""Core attention of the local layers by torch's fused kernels, chosen by name on a GPU.
 
 On a GPU only fused kernels may run, and `backend` says which one torch takes for the shapes of a training, so that a
 result names it. In half precision: cuDNN's or flash attention, in torch's own order (cuDNN first on Hopper and
@@ -7,11 +7,6 @@ without repeating them. With an active sliding window: flash attention, which sk
 float32, which neither can do, and for a window where torch's `varlen_attn` knows none (2.10): memory-efficient
 attention with repeated keys and a mask. The composed kernel ("math") never runs: a shape that no fused kernel takes is
 an error. On a CPU torch chooses by itself.
-
-megatron-core takes a fused rotary embedding from TransformerEngine only (`fused_apply_rotary_pos_emb` of
-megatron/core/models/common/embeddings/rope_utils.py); its own is composed of nine operations for query and key each,
-and rounds after every one in bf16. The functions here compute in float32 and round once, compiled for either vendor's
-GPU to one kernel in each direction.
 """
 
 from __future__ import annotations
@@ -25,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from train.mega.compiled import compiled, turned, turned_gradient
 from utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -156,44 +150,3 @@ def local_layer(config: TransformerConfig) -> Any:
     layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
     layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
     return layer
-
-
-def rotated(values: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Return `values` [sequence, batch, heads, head_dim] rotated by `angles` [sequence, 1, 1, head_dim]."""
-    return turned(values, angles.cos(), angles.sin())
-
-
-def rotated_gradient(gradient: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of `values` from that of the result of `rotated`."""
-    return turned_gradient(gradient, angles.cos(), angles.sin())
-
-
-class _Rotary(torch.autograd.Function):
-    """Keeps only the angles, which all layers share."""
-
-    @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(angles)
-        return compiled(rotated)(values, angles)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (angles,) = ctx.saved_tensors
-        return compiled(rotated_gradient)(gradients[0], angles), None
-
-
-def fused_rotary(t: torch.Tensor, freqs: torch.Tensor, *, interleaved: bool = False, **_: Any) -> torch.Tensor:
-    """Return the rotated `t`, with the arguments of megatron-core's `fused_apply_rotary_pos_emb`.
-
-    Raises NotImplementedError for interleaved pairs and for a part of a head, which no model here has.
-    """
-    if interleaved or freqs.shape[-1] != t.shape[-1]:
-        raise NotImplementedError("rotary embedding: only whole heads in the order of GPT-NeoX are fused here")
-    return _Rotary.apply(t, freqs)
-
-
-def install_rotary() -> None:
-    """Make megatron-core use `fused_rotary` in local layers, with or without TransformerEngine: `apply_rope_fusion`."""
-    from megatron.core.models.common.embeddings import rope_utils
-
-    rope_utils.fused_apply_rotary_pos_emb = fused_rotary

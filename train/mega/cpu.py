@@ -2,12 +2,18 @@
 
 megatron-core calls `torch.cuda` for the current device, its random state and synchronisation, passes
 `device="cuda"` for its buffers, and compares the tensor type strings of CUDA. Each of these has one line here.
+`redirect_framework`, `redirect_nemo` and `redirect_primus` have those that NeMo, Bridge and Primus make themselves.
+Imports torch only: the ranks of Primus load it by its path (train/prim/on_cpu).
 """
 
 from __future__ import annotations
 
+import os
+import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -60,20 +66,128 @@ def redirect_framework() -> None:
     """Send to the CPU also the CUDA calls that NeMo and Bridge make themselves: of modules, ranges and streams."""
     redirect()
     setattr(torch.nn.Module, "cuda", lambda self, *_, **__: self)  # noqa: B010
-    for name in ("range_push", "range_pop"):
-        setattr(torch.cuda.nvtx, name, lambda *_, **__: None)
-    for name, stand_in in (("Stream", _Stream), ("current_stream", _Stream), ("stream", nullcontext)):
+    _answer(torch.cuda.nvtx, lambda: None, "range_push", "range_pop")
+    for name, stand_in in (("Stream", _Queue), ("current_stream", _Queue), ("stream", nullcontext)):
         setattr(torch.cuda, name, stand_in)
 
 
-class _Stream:
-    """A stream of a CPU, on which nothing runs beside anything else."""
+def redirect_nemo() -> None:
+    """Send NeMo's CUDA calls to the CPU for the rest of this process; before NeMo is imported, and without a GPU.
+
+    Only the device is replaced: recipe, Lightning loop, Megatron strategy, optimizer and schedule are NeMo's own.
+    """
+    redirect_framework()
+    setattr(torch, "tensor", _without_pinning(torch.tensor))  # noqa: B010 - NeMo 2.7 pins a number
+    from megatron.core.optimizer import distrib_optimizer
+
+    distrib_optimizer.quantize_param_shard = _no_fp8_parameters
+
+
+def _without_pinning(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return `torch.tensor` that leaves out `pin_memory`, which needs a device."""
+    return lambda *args, pin_memory=False, **keywords: original(*args, **keywords)
+
+
+def _no_fp8_parameters(model_params: list[Any], *_: Any) -> None:
+    """Replace a call of TransformerEngine that megatron-core 0.12 makes even where no parameter is fp8."""
+    if model_params:
+        raise RuntimeError(f"fp8: got {len(model_params)} parameters, wanted none without TransformerEngine")
+
+
+def redirect_primus() -> None:
+    """Send to the CPU also the CUDA calls of Primus and its Megatron-LM.
+
+    Primus asks for the properties of its GPU, makes events, queries memory and starts NCCL. A device of the
+    architecture of MI300X (gfx942) is reported, so that the same branches run as there.
+    """
+    redirect_framework()
+    cuda: Any = torch.cuda
+    _answer(cuda, lambda: None, "set_device", "reset_peak_memory_stats", "empty_cache", "_lazy_init", "init")
+    _answer(cuda, lambda: 0, "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    _answer(cuda, lambda: True, "is_available")
+    _answer(cuda, lambda: int(os.environ["LOCAL_WORLD_SIZE"]), "device_count")
+    _answer(cuda, lambda: _PROPERTIES, "get_device_properties")
+    _answer(cuda, lambda: (_PROPERTIES.major, _PROPERTIES.minor), "get_device_capability")
+    _answer(cuda, lambda: _PROPERTIES.name, "get_device_name")
+    _answer(cuda, lambda: (_PROPERTIES.total_memory // 2, _PROPERTIES.total_memory), "mem_get_info")
+    _answer(cuda, lambda: defaultdict(int), "memory_stats")
+    # torch itself goes on without a device; its build for CUDA would ask the driver when it pins memory and in AdamW
+    _answer(torch.accelerator, lambda: None, "current_accelerator")
+    cuda.Event = cuda.default_stream = _Queue
+    cuda.random.set_rng_state = _CUDA_ON_CPU["set_rng_state"]
+    _use_gloo(torch.distributed)
+    _profile_the_cpu(torch.autograd.profiler)
+
+
+_PROPERTIES = SimpleNamespace(
+    name="cpu",
+    gcnArchName="gfx942",
+    major=9,
+    minor=4,
+    total_memory=8 * 2**30,
+    multi_processor_count=1,
+    warp_size=64,
+)
+"""Properties of the device that is reported. Nothing of the training depends on its memory, of which half is free."""
+
+
+class _Queue:
+    """A stream of a CPU or an event in it: a CPU computes in order, so everything before it has ended."""
+
+    device = _CPU
 
     def __init__(self, *_: Any, **__: Any) -> None:
+        self._seconds = 0.0
+
+    def record(self, *_: Any, **__: Any) -> None:
+        self._seconds = time.perf_counter()
+
+    def elapsed_time(self, end: _Queue) -> float:
+        return 1e3 * (end._seconds - self._seconds)
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, *_: Any) -> _Queue:
+        return _Queue()
+
+    def wait(self, *_: Any) -> None:
         pass
 
-    def wait_stream(self, _: _Stream) -> None:
-        """Do nothing: the work of the other stream is done."""
+    synchronize = wait_stream = wait_event = wait
+
+
+def _use_gloo(distributed: Any) -> None:
+    """Have process groups use gloo, whatever backend is asked for, and no device of a GPU."""
+    start, group = distributed.init_process_group, distributed.new_group
+
+    def init_process_group(backend: str | None = None, *args: Any, **keywords: Any) -> Any:
+        keywords.pop("device_id", None)
+        return start("gloo", *args, **keywords)
+
+    def new_group(*args: Any, **keywords: Any) -> Any:
+        keywords.pop("pg_options", None)
+        if keywords.get("backend") == "nccl":
+            keywords["backend"] = "gloo"
+        return group(*args, **keywords)
+
+    distributed.init_process_group, distributed.new_group = init_process_group, new_group
+
+
+def _profile_the_cpu(profiler: Any) -> None:
+    """Have torch.profiler record the CPU alone: Primus always asks for the GPU too, where torch would find none."""
+    record = profiler.profile
+
+    def profile(*args: Any, **keywords: Any) -> Any:
+        return record(*args, **keywords | {"use_device": None})
+
+    profiler.profile = profile
+
+
+def _answer(owner: Any, answer: Callable[[], Any], *names: str) -> None:
+    """Have each function give `answer()`, whatever its arguments. Dynamo wants a function of its own for each name."""
+    for name in names:
+        setattr(owner, name, lambda *_, **__: answer())
 
 
 def _is_cuda(value: object) -> bool:

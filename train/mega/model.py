@@ -13,9 +13,8 @@ from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from train.mega import attention, engine, recompute, releases, weight_gradient
+from train.mega import engine, kernels, recompute, releases
 from train.mega.attention import LLAMA3_ROPE, local_layer
-from train.mega.cross_entropy import in_place_cross_entropy
 from train.settings_map.row import transformer_settings
 from utils.errors import ConfigError
 from utils.models import ModelSpec
@@ -23,13 +22,13 @@ from utils.settings.config import RunConfig
 
 
 class OneCopyOfLogits(GPTModel):
-    """megatron-core's model whose fused loss is that of train/mega/cross_entropy.py."""
+    """megatron-core's model whose fused loss is that of train/mega/kernels.py."""
 
     def compute_language_model_loss(self, labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Return the loss of each token [batch, sequence] from labels of that shape; logits have the sequence first."""
         if not self.config.cross_entropy_loss_fusion:
             return super().compute_language_model_loss(labels, logits)
-        losses = in_place_cross_entropy(logits, labels.transpose(0, 1).contiguous(), self.pg_collection.tp)
+        losses = kernels.in_place_cross_entropy(logits, labels.transpose(0, 1).contiguous(), self.pg_collection.tp)
         return losses.transpose(0, 1).contiguous()
 
 
@@ -60,7 +59,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
             f"{setting}: needs the layers of TransformerEngine; {engine.reason_against() or 'LAYERS=local'}"
         )
     if config.platform != "cpu" and not with_engine:
-        attention.install_rotary()
+        kernels.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine
     releases.silence_known_messages()
@@ -147,7 +146,7 @@ def _attention_backend(config: RunConfig) -> str:
 
 def _adds_exactly() -> bool:
     """Return whether the functions that megatron-core's own linear layers call add weight gradients exactly."""
-    return weight_gradient.is_exact("cuda")
+    return kernels.is_exact("cuda")
 
 
 def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: bool) -> Any:

@@ -7,8 +7,6 @@ shards of its gradient buffer without a float32 copy (`decoupled_grad`). It expe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,8 +14,9 @@ from megatron.core import optimizer as megatron_optimizer
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, distrib_optimizer, get_megatron_optimizer
 
+from train.common import trainer
 from train.common.adamw import FusedAdamW
-from train.common.precision import DTYPES
+from train.common.kernels import DTYPES
 from train.mega import releases
 from utils.settings.config import RunConfig
 
@@ -61,7 +60,17 @@ class DeviceNormOptimizer(ChainedOptimizer):
 
 def build_optimizer(config: RunConfig, model: DistributedDataParallel) -> DeviceNormOptimizer:
     """Return the optimizer of this rank's share of the model's weights."""
-    with _suites_adam():
+    # two modules of megatron-core hold the class of Adam that their import has found
+    with trainer.replaced(
+        (megatron_optimizer, "Adam", _adam),
+        (megatron_optimizer, "USING_PYTORCH_OPTIMIZER", False),
+        (
+            megatron_optimizer,
+            "is_te_min_version",
+            lambda version: False,
+        ),  # its own needs TransformerEngine
+        (distrib_optimizer, "Adam", FusedAdamW),
+    ):
         built = get_megatron_optimizer(optimizer_config(config), [model])
     return DeviceNormOptimizer(built.chained_optimizers)
 
@@ -88,29 +97,6 @@ def optimizer_config(config: RunConfig) -> OptimizerConfig:
     settings.main_grads_dtype = DTYPES[config.gradient_dtype]
     settings.exp_avg_dtype = settings.exp_avg_sq_dtype = DTYPES[config.optimizer_state]
     return settings
-
-
-@contextmanager
-def _suites_adam() -> Iterator[None]:
-    """Let megatron-core build `FusedAdamW`: two of its modules hold the class of Adam that their import has found."""
-    replaced = (
-        (megatron_optimizer, "Adam", _adam),
-        (megatron_optimizer, "USING_PYTORCH_OPTIMIZER", False),
-        (
-            megatron_optimizer,
-            "is_te_min_version",
-            lambda version: False,
-        ),  # the original fails without TransformerEngine
-        (distrib_optimizer, "Adam", FusedAdamW),
-    )
-    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
-    for module, name, value in replaced:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
 
 
 def _adam(*, exp_avg_dtype: torch.dtype, params: Any, lr: float, **named: Any) -> FusedAdamW:

@@ -30,18 +30,11 @@ KNOWN_MESSAGES = {
 def silence_known_messages() -> None:
     """Drop `KNOWN_MESSAGES` and nothing else; call it before the model is built."""
     for name, beginning in KNOWN_MESSAGES.items():
-        logging.getLogger(name).addFilter(_Without(beginning))
+        logging.getLogger(name).addFilter(functools.partial(_is_other, beginning))
 
 
-class _Without(logging.Filter):
-    """Drops messages with one beginning."""
-
-    def __init__(self, beginning: str) -> None:
-        super().__init__()
-        self.beginning = beginning
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(self.beginning)
+def _is_other(beginning: str, record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(beginning)
 
 
 def gradients_of_norm(optimizer: MegatronOptimizer) -> list[torch.Tensor]:

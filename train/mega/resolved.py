@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW
-from train.common.precision import PRECISIONS, name_of
+from train.common.kernels import PRECISIONS, name_of
 from train.mega.attention import LLAMA3_ROPE, SdpaCoreAttention
 from train.settings_map.row import resolved_recipe
 from utils.settings.config import RunConfig
@@ -45,11 +45,8 @@ def read(
     """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps)."""
     micro, accumulation = config.micro_batch_size, config.gradient_accumulation
     batch = micro * accumulation * parallel_state.get_data_parallel_world_size()
-    return (
-        batch_facts(config.train_iterations, micro, accumulation, batch, loader)
-        | model_facts(model)
-        | optimizer_facts(optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps)
-        | distributed_facts(model)
+    return batch_facts(config.train_iterations, micro, accumulation, batch, loader) | built_facts(
+        model, optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps
     )
 
 
@@ -78,6 +75,13 @@ def calculated_batch(steps: int, loader: DataLoader[Any]) -> dict[str, Any]:
     """Return `batch_facts` of a framework that keeps its batch in megatron-core's calculator of micro batches."""
     sizes = calculator.get_micro_batch_size(), calculator.get_num_microbatches()
     return batch_facts(steps, *sizes, calculator.get_current_global_batch_size(), loader)
+
+
+def built_facts(
+    model: DistributedDataParallel, optimizer: MegatronOptimizer, peak: float, least: float, warmup: float
+) -> dict[str, Any]:
+    """Return the facts of what megatron-core has built, also for NeMo and Bridge; `optimizer_facts` has the rates."""
+    return model_facts(model) | optimizer_facts(optimizer, peak, least, warmup) | distributed_facts(model)
 
 
 def model_facts(model: DistributedDataParallel) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from nemo.collections import llm
 from nemo.collections.llm.recipes.precision import mixed_precision
 from nemo.lightning import _strategy_lib
 
-from train.nemo import cpu as nemo_cpu
+from train.mega.attention import local_layer
 from train.settings_map.map import overrides
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
@@ -58,7 +58,10 @@ def make(
     recipe.trainer.enable_progress_bar = False  # our recorder prints a line for each step
     recipe.trainer.enable_model_summary = False
     if config.platform == "cpu":
-        nemo_cpu.adapt(recipe)
+        # what a CPU lacks: an accelerator, and the kernels of TransformerEngine's layers; these are mega's on a CPU
+        recipe.trainer.accelerator = "cpu"
+        recipe.model.config.use_cpu_initialization = True
+        recipe.model.config.transformer_layer_spec = local_layer
     return recipe
 
 

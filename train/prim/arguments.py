@@ -95,7 +95,12 @@ class Arguments:
             known["parameters_without_weight_decay"] = _not_decayed(self.values, spec)
             if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
                 known.pop("query_key_norm", None)
-            why = dict.fromkeys(known, NOT_SAID) | _absent(self.values)
+            why = dict.fromkeys(known, NOT_SAID) | {
+                "sliding_window": "Primus has no sliding window: every token attends to every earlier one",
+                "parameter_count": "not every tensor and pipeline rank has printed its number",
+            }
+            if self.values.get("use_rope_scaling") is False:
+                why["rope_scaling"] = "Primus was told not to scale rotary frequencies"
             if self.values.get("untie_embeddings_and_output_weights") is False:
                 known["tie_word_embeddings"] = True
         known["reasons"] = {key: reason for key, reason in why.items() if known[key] is None}
@@ -113,7 +118,7 @@ class Arguments:
             "rope_scaling": _rope_scaling(said),
             "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
             "attention_backend": _attention(said),
-            "layer_implementation": _layers(said),
+            "layer_implementation": f"{said.get('transformer_impl')}{'+primus_turbo' if _is_turbo(said) else ''}",
             "parameter_dtype": str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None,
             "optimizer_state": _state_precision(said),
             "gradient_dtype": PRECISIONS.get(_reduction(said) or ""),
@@ -171,16 +176,6 @@ def _value(text: str) -> Any:
         return text
 
 
-def _absent(said: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "rope_scaling": "Primus was told not to scale rotary frequencies"
-        if said.get("use_rope_scaling") is False
-        else NOT_SAID,
-        "sliding_window": "Primus has no sliding window: every token attends to every earlier one",
-        "parameter_count": "not every tensor and pipeline rank has printed its number",
-    }
-
-
 def _accumulation(said: Mapping[str, Any]) -> int | None:
     gbs, mbs, dp = (said.get(name) for name in ("global_batch_size", "micro_batch_size", "data_parallel_size"))
     return int(gbs // (mbs * dp)) if gbs and mbs and dp else None
@@ -232,10 +227,6 @@ def _attention(said: Mapping[str, Any]) -> str:
 def _attention_that_ran(kernel: str, which: str | None) -> dict[str, str]:
     library = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}[kernel]
     return {"attention_backend": f"transformer_engine:{kernel}", **({"attention_library": library} if library else {})}
-
-
-def _layers(said: Mapping[str, Any]) -> str:
-    return f"{said.get('transformer_impl')}{'+primus_turbo' if _is_turbo(said) else ''}"
 
 
 def _reduction(said: Mapping[str, Any]) -> str | None:

@@ -56,7 +56,8 @@ def write(folder: Path, spec: ModelSpec, seed: int, std: float, tensor: int, pip
     for stage in range(pipeline):
         for rank in range(tensor):
             weights = {here: part_of(name, spec, source, rank, tensor) for here, name in _names(spec, stage, pipeline)}
-            path = folder / "release" / _file(rank, stage, pipeline)
+            of_stage = f"_{stage:03d}" if pipeline > 1 else ""
+            path = folder / "release" / f"mp_rank_{rank:02d}{of_stage}" / "model_optim_rng.pt"
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.save({"model": weights, "checkpoint_version": VERSION, "iteration": 0}, path)
     (folder / "latest_checkpointed_iteration.txt").write_text("release", encoding="ascii")
@@ -87,7 +88,3 @@ def _names(spec: ModelSpec, stage: int, stages: int) -> Iterator[tuple[str, str]
         yield (name := "decoder.final_layernorm.weight"), name
         if not spec.tie_word_embeddings or not is_first:
             yield (name := "output_layer.weight"), name
-
-
-def _file(rank: int, stage: int, stages: int) -> str:
-    return f"mp_rank_{rank:02d}{f'_{stage:03d}' if stages > 1 else ''}/model_optim_rng.pt"

@@ -22,6 +22,7 @@ import yaml
 
 from utils.errors import ConfigError
 from utils.models import MODELS
+from utils.provenance import origin
 
 RUN_PRETRAIN = "examples/run_pretrain.sh"
 PRIMUS_CLI = "primus-cli"
@@ -110,12 +111,15 @@ class Primus:
         return {key: _resolved(value) for key, value in overrides.items()}
 
     def versions(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return commits of Primus and its Megatron, and versions of packages in the Python of Primus."""
-        commits = {
-            "primus": _commit(self.root),
-            "megatron-lm": _commit(self.root / "third_party" / "Megatron-LM"),
-        }
-        known = {name: commit for name, commit in commits.items() if commit}
+        """Return commits of Primus and its Megatron, with `+` where tracked files were changed, and package versions.
+
+        The versions are those of the Python of Primus.
+        """
+        known = {}
+        for name, folder in (("primus", self.root), ("megatron-lm", self.root / "third_party" / "Megatron-LM")):
+            commit, is_changed = origin.commit(folder, {})
+            if commit is not None:
+                known[name] = commit + ("+" if is_changed else "")
         return known | _python_versions(self.root, environ)
 
 
@@ -126,10 +130,11 @@ def find(environ: Mapping[str, str] = os.environ) -> Primus:
 
 def at(root: Path) -> Primus:
     """Return the Primus in a folder; raise ConfigError where there is none."""
-    launcher = launcher_of(root.absolute())
-    if launcher is None or not (root / "primus" / "configs").is_dir():
+    # the older launcher is taken where both are there
+    names = [name for name in (RUN_PRETRAIN, PRIMUS_CLI) if (root / name).is_file()]
+    if not names or not (root / "primus" / "configs").is_dir():
         raise ConfigError(_NO_PRIMUS.format(root=root))
-    return Primus(root.absolute(), launcher)
+    return Primus(root.absolute(), Launcher(names[0], root.absolute()))
 
 
 def gpu_folder(device_name: str | None) -> str:
@@ -171,24 +176,6 @@ def _resolved(value: Any) -> Any:
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
-
-
-def _commit(folder: Path) -> str | None:
-    """Return the commit of a checkout, with `+` where tracked files were changed; None if it is no checkout itself."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
-        return subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=TOOL_TIMEOUT_SECONDS
-        ).stdout.strip()
-
-    try:
-        if git("rev-parse", "--show-prefix"):
-            return None
-        changed = git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-        return git("rev-parse", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def _python_versions(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -244,11 +231,6 @@ class Launcher:
         """
         path = self.root / ENVIRONMENT_FILES / f"{gpu}.sh"
         return path if self.is_cli and not path.is_file() else None
-
-
-def launcher_of(root: Path) -> Launcher | None:
-    """Return the launcher of a checkout; None if it has none. The older one is taken where both are there."""
-    return next((Launcher(name, root) for name in (RUN_PRETRAIN, PRIMUS_CLI) if (root / name).is_file()), None)
 
 
 def printed_variable(line: str) -> tuple[str, str] | None:

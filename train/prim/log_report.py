@@ -1,7 +1,13 @@
-"""The unified result of a Primus training: speed and losses from its log, samples checked against our data set."""
+"""The unified result of a Primus training: speed and losses from its log, samples checked against our data set, traces.
+
+Primus profiles by its own keys (train/settings_map/training_rows.py) and writes below its workspace. The numbers of its
+marks `ProfilerStep#N` are those of the steps: Megatron calls `prof.step()` at the begin of each iteration.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,17 +15,34 @@ from typing import Any
 
 import numpy as np
 
-from train.job.job import Job
+from train.job.job import Job, profile_folder
 from train.job.recorder import CLOCK_KEY, NonFiniteError, clock_of_steps
 from train.job.report import NO_DATA_WAIT, ONE_STEADY_STEP, IncompleteError, JobReport, MismatchError
+from train.prim.process import Follower
+from train.profiling.recording import Files, profile_content, warnings_of, write_profile
+from train.profiling.tools import compress
+from utils.errors import ForeignFileError
+from utils.files import written_whole
 from utils.logs.reader import LogFormatError, read_log
 from utils.logs.run_log import RunLog
+from utils.provenance.digests import sha256_file
 from utils.results.performance import summarize
+from utils.results.profile_file import Trace
+from utils.settings.profiling import Profile
 
 INDICES = ("document_index", "sample_index", "shuffle_index")
 """Attributes of GPTDataset and ends of its cache files (megatron/core/datasets/gpt_dataset.py, core 0.15 and 0.16)."""
 IN_ORDER = "single"
 """The `dataloader_type` that keeps the order of samples; `cyclic`, Primus's default, shuffles them once more."""
+
+TRACES = (
+    # tensorboard_trace_handler with the worker name of Primus (torch_profiler_patches.py)
+    re.compile(r"primus-megatron-exp\[.*\]-rank\[(?P<rank>\d{1,9})\]\..*\.pt\.trace\.json(?:\.gz)?"),
+    # Megatron-LM d3528a2, training.py, `trace_handler`, where Primus does not replace it
+    re.compile(r"rank-(?P<rank>\d{1,9})\.json(?:\.gz)?"),
+)
+"""Names of a rank's trace."""
+NO_SNAPSHOT = "this version requests no memory snapshot of Primus"
 
 
 class PrimusError(RuntimeError):
@@ -37,11 +60,8 @@ class LogReport(JobReport):
         # the last rank prints the iterations, so of several nodes the last one has them in its log
         super().__init__(job, identity, command, is_reporter=job.config.node_rank == job.config.nodes - 1)
         self.log: RunLog | None = None
-        self.learning_rates: dict[int, float] = {}
-        """As printed with each iteration: the rate of the next one."""
-        self.step_ends: dict[int, float] = {}
-        """`time.perf_counter` when each iteration was printed."""
-        self.first_learning_rate: float | None = None
+        self.follower: Follower | None = None
+        """Reader of the output while it came."""
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
 
@@ -91,43 +111,34 @@ class LogReport(JobReport):
         result["source"] = "log"
         result["provenance"]["framework_versions"] = self.versions
         result["provenance"]["environment"] = self.environment
-        if self.log is not None and self.log.steps:
-            self._add_log(result, self.log)
+        if self.log is not None and self.log.steps and self.follower is not None:
+            self._add_log(result, self.log, self.follower)
         return result
 
-    def _add_log(self, result: dict[str, Any], log: RunLog) -> None:
+    def _add_log(self, result: dict[str, Any], log: RunLog, follower: Follower) -> None:
         excluded = self._excluded(log)
         steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
         result["steps"] = [step.number for step in steps]
         result["step_times"] = [step.step_time_seconds for step in steps]
-        if all(step.number in self.step_ends for step in steps):
-            ends = clock_of_steps([self.step_ends[step.number] for step in steps])
+        if all(step.number in follower.step_ends for step in steps):
+            ends = clock_of_steps([follower.step_ends[step.number] for step in steps])
             result["energy_metrics"][CLOCK_KEY] = ends
         result["data_wait_seconds"] = [None] * len(steps)
         result["loss_values"] = [step.loss for step in steps]
         result["grad_norms"] = [step.grad_norm for step in steps]
-        result["learning_rates"] = [self._learning_rate(step.number) for step in steps]
+        result["learning_rates"] = [follower.learning_rate(step.number) for step in steps]
         result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         config = self.job.config
         summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
         reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
         reasons["data_wait_fraction"] = NO_DATA_WAIT
-        measured = {"data_wait_fraction": None, "loop_seconds": self._loop_seconds(result), "reasons": reasons}
+        measured = {
+            "data_wait_fraction": None,
+            "loop_seconds": _loop_seconds(result, follower.step_ends),
+            "reasons": reasons,
+        }
         result["performance_metrics"] = summary | measured
         result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
-
-    def _loop_seconds(self, result: Mapping[str, Any]) -> float | None:
-        """Return the seconds between the lines of the counted iterations, as this process saw them come: a second
-        source of the printed times. None where a line was not seen.
-
-        An iteration without a seen line before it counts with its printed time.
-        """
-        ends, loop = self.step_ends, 0.0
-        for step, seconds in zip(result["steps"], result["step_times"], strict=True):
-            if step not in ends:
-                return None
-            loop += ends[step] - ends[step - 1] if step - 1 in ends else seconds
-        return loop
 
     def _excluded(self, log: RunLog) -> dict[int, str]:
         """Return why the time of a printed iteration does not count, by its number."""
@@ -138,15 +149,25 @@ class LogReport(JobReport):
         of_profile = {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
         return dict(log.excluded) | of_profile
 
-    def _learning_rate(self, step: int) -> float | None:
-        """Return the rate of a step: Megatron's scheduler advances before it prints (training.py, `train`)."""
-        return self.first_learning_rate if step == 1 else self.learning_rates.get(step - 1)
+
+def _loop_seconds(result: Mapping[str, Any], ends: Mapping[int, float]) -> float | None:
+    """Return the seconds between the lines of the counted iterations, as this process saw them come: a second
+    source of the printed times. None where a line was not seen.
+
+    An iteration without a seen line before it counts with its printed time.
+    """
+    loop = 0.0
+    for step, seconds in zip(result["steps"], result["step_times"], strict=True):
+        if step not in ends:
+            return None
+        loop += ends[step] - ends[step - 1] if step - 1 in ends else seconds
+    return loop
 
 
 def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
     """Return `memory_metrics`: null with a reason that quotes Primus's figures, which are no peak over the run.
 
-    Without a GPU the figures are those of train/prim/on_cpu/redirect.py, which measures nothing.
+    Without a GPU the figures are those of train/mega/cpu.py, which measures nothing.
 
     The device's own figure counts other processes and the allocator's reserve; Megatron reads its peak once, after
     the first or second iteration, on rank 0.
@@ -186,3 +207,52 @@ def _equal(path: Path, ours: Any) -> bool:
     except (OSError, ValueError, EOFError):
         return False
     return bool(np.array_equal(theirs, np.asarray(ours)))
+
+
+def take_profile(report: LogReport, profile: Profile, workspace: Path, step_seconds: Mapping[int, float]) -> list[str]:
+    """Move the traces of a training that has ended well and write profile.json; return warnings for the result.
+
+    `step_seconds` has the time of each printed step by its number.
+    """
+    folder = profile_folder(report.job)
+    left = traces(workspace)
+    files = [_taken(rank, left.get(rank), profile, folder) for rank in profile.ranks_of(report.job.config.num_gpus)]
+    missing = [str(step) for step in profile.steps if step not in step_seconds]
+    if missing:
+        return [
+            f"profile: Primus printed no time of the profiled step {', '.join(missing)}; no profile.json is written"
+        ]
+    seconds = [step_seconds[step] for step in profile.steps]
+    found = profile_content(report.result("ok", None), profile, seconds, files)
+    print(f"    profile: {profile.text}, in {folder}", flush=True)
+    return [*warnings_of(files), *write_profile(folder, found)]
+
+
+def traces(workspace: Path) -> dict[int, Path]:
+    """Return the trace of each rank below the workspace of Primus; of several, the last one by name."""
+    found = {}
+    for path in sorted(workspace.rglob("*.json*")):
+        match = next((match for name in TRACES if (match := name.fullmatch(path.name))), None)
+        if match is not None and path.is_file():
+            found[int(match["rank"])] = path
+    return found
+
+
+def _taken(rank: int, source: Path | None, profile: Profile, folder: Path) -> Files:
+    """Move the trace of a rank; a trace that is missing or cannot be moved has a reason."""
+    reasons = {f"rank{rank}_memory": NO_SNAPSHOT} if profile.with_memory else {}
+    if source is None:
+        return Files(rank, None, reasons | {f"rank{rank}": "Primus wrote no trace of this rank"})
+    target = folder / f"rank{rank}.json.gz"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(target) as (temporary,):
+            if source.suffix == ".gz":
+                shutil.copyfile(source, temporary)
+            else:
+                compress(source, temporary)
+        source.unlink()
+    except (OSError, ForeignFileError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        return Files(rank, None, reasons | {f"rank{rank}": f"{target}: {why}"})
+    return Files(rank, Trace(target.name, sha256_file(target)), reasons)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from train.job import processes
-from train.prim.arguments import Arguments, plain
+from train.prim.arguments import Arguments, first_learning_rate, plain
 from train.prim.checkpoint import unloaded
 from train.prim.install import printed_variable
 from utils.logs.iterations import iterations
@@ -40,7 +39,7 @@ class Follower:
         self.environment: dict[str, str] = {}
         """Variables that Primus's launcher prints after setting them."""
         self.learning_rates: dict[int, float] = {}
-        """As printed with each iteration."""
+        """As printed with each iteration: the rate of the next one."""
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.memory_lines: list[str] = []
         """The first line about an out-of-memory error."""
@@ -60,7 +59,7 @@ class Follower:
 
     def take(self, line: str) -> None:
         """Read one line, with its newline."""
-        _pass_on(line)
+        print(line, end="", flush=True)
         was_complete = self.arguments.is_complete
         self.arguments.take(line)
         if self.arguments.is_complete and not was_complete:
@@ -74,6 +73,10 @@ class Follower:
             self.memory_lines.append(plain(line))
         for seen in iterations(Line(line, Path(), 0, True)):
             self._take_step(seen)
+
+    def learning_rate(self, step: int) -> float | None:
+        """Return the rate of a step: Megatron's scheduler advances before it prints (training.py, `train`)."""
+        return first_learning_rate(self.arguments.values) if step == 1 else self.learning_rates.get(step - 1)
 
     def _take_step(self, seen: IterationLine) -> None:
         if seen.learning_rate is not None:
@@ -89,11 +92,12 @@ class Follower:
         loss = seen.loss.value if seen.loss is not None else math.nan
         memory_gb = max(used, default=math.nan)
         if seen.number in self._profiled:
-            _pass_on(format_profiled(TITLE, seen.number, self._total_steps, loss, memory_gb))
+            print(format_profiled(TITLE, seen.number, self._total_steps, loss, memory_gb), end="", flush=True)
             return
         self._seconds.append(seconds)
         average = statistics.fmean(self._seconds[1:] or self._seconds)
-        _pass_on(format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb))
+        text = format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb)
+        print(text, end="", flush=True)
 
 
 def run(
@@ -113,8 +117,3 @@ def run(
     while not child.has_ended() and not stop and follower.mismatch is None:
         time.sleep(POLL_SECONDS)
     return child.close(GRACE_SECONDS)
-
-
-def _pass_on(line: str) -> None:
-    sys.stdout.write(line)
-    sys.stdout.flush()

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from train.common import trainer
 from train.common.framework_python import python_of
 from train.common.trainer import Data
@@ -26,11 +28,10 @@ from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
 from train.prim import checkpoint
 from train.prim import process as prim_run
-from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
+from train.prim.arguments import NATIVE, NO_TABLE, Arguments
 from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
-from train.prim.log_report import LogReport, PrimusError, why_unproven
-from train.prim.profile import take_profile
+from train.prim.log_report import LogReport, PrimusError, take_profile, why_unproven
 from train.prim.yaml_config import Plan, plan_of
 from utils.dataset.gpt_dataset import data_prefix, describe
 from utils.errors import ConfigError, DataError
@@ -70,20 +71,22 @@ def main() -> int:
 
 def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest) -> None:
     """Run Primus and fill in the report; raise the error of a failed training."""
-    job = report.job
-    weights_sha256 = None if plan.checkpoint is None else _write_weights(job, plan.checkpoint)
-    plan.rendered.write(plan.experiment)
+    job, config, weights_sha256 = report.job, report.job.config, None
+    if plan.checkpoint is not None:
+        ranks = config.tensor_parallel_size, config.pipeline_parallel_size
+        weights_sha256 = checkpoint.write(plan.checkpoint, job.spec, config.seed, config.init_std, *ranks)
+    plan.experiment.write_text(yaml.safe_dump(plan.document, sort_keys=False, width=120), encoding="utf8")
     launcher = plan.primus.launcher
     of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
-    given = environment(job.config, plan.gpu, of_launcher)
-    if job.config.platform == "cpu":
+    given = environment(config, plan.gpu, of_launcher)
+    if config.platform == "cpu":
         given |= cpu_environment(Path(python_of("prim", "cpu")), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
-    profile = job.config.profiled
+    profile = config.profiled
     follower = prim_run.Follower(
         lambda arguments: check_arguments(job, arguments),
-        job.config.train_iterations,
+        config.train_iterations,
         range(0) if profile is None else profile.steps,
     )
     try:
@@ -129,12 +132,6 @@ def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weig
     report.fingerprint = found
 
 
-def _write_weights(job: Job, folder: Path) -> str:
-    config = job.config
-    tensor, pipeline = config.tensor_parallel_size, config.pipeline_parallel_size
-    return checkpoint.write(folder, job.spec, config.seed, config.init_std, tensor, pipeline)
-
-
 def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
     """Put all facts of a run into the report, however it ended."""
     report.read(plan.train_log)
@@ -143,15 +140,13 @@ def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Map
             for line in log:
                 follower.arguments.take(line)
     report.resolved = follower.arguments.resolved(report.job.spec)
-    report.learning_rates = follower.learning_rates
-    report.step_ends = follower.step_ends
-    report.first_learning_rate = first_learning_rate(follower.arguments.values)
+    report.follower = follower
     report.environment = speed_variables(given) | speed_variables(follower.environment)
     if not follower.arguments.is_complete:
         report.warnings.append(f"{NO_TABLE}, so nothing proves what it was built from")
     if report.job.config.init != NATIVE and plan.checkpoint is None:
         report.warnings.append(f"INIT={report.job.config.init} was asked: {NATIVE_WEIGHTS}")
-    report.warnings += [f"not said to Primus: {line}" for line in plan.rendered.dropped]
+    report.warnings += [f"not said to Primus: {line}" for line in plan.dropped]
 
 
 def _check_ending(report: LogReport, follower: prim_run.Follower, exit_code: int, stop: processes.StopRequest) -> None:
@@ -190,5 +185,5 @@ def _print_start(job: Job, plan: Plan) -> None:
         f"    {config.train_iterations} steps of GBS {config.global_batch_size} on {config.num_gpus} GPUs",
         flush=True,
     )
-    for line in plan.rendered.dropped:
+    for line in plan.dropped:
         print(f"    not said to this version: {line}", flush=True)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from train.job.job import Job
 from train.prim import checkpoint
 from train.prim.environment import CPU_OVERRIDES, check_visible
@@ -42,29 +40,13 @@ FEATURES = ("use_turbo_", "enable_turbo_", "use_sink_", "moe_")
 """Beginnings of keys that switch a feature on; a version without the key does not have the feature."""
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """The document for Primus, and the keys that its version lacks."""
+def render(
+    primus: Primus, config: RunConfig, model: str, shipped: Path, workspace: Path, name: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the document for Primus, and one line for each key that its version lacks and that can be left out.
 
-    document: dict[str, Any]
-    dropped: tuple[str, ...]
-    """One line for each key that the installed version lacks and that can be left out."""
-
-    @property
-    def overrides(self) -> dict[str, Any]:
-        """Keys and values of the YAML."""
-        overridden: dict[str, Any] = self.document["modules"]["pre_trainer"]["overrides"]
-        return overridden
-
-    def write(self, path: Path) -> None:
-        """Write the YAML."""
-        path.write_text(yaml.safe_dump(self.document, sort_keys=False, width=120), encoding="utf8")
-
-
-def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspace: Path, name: str) -> Rendered:
-    """Return the YAML of one training of `model`, made from AMD's file `shipped`; `name` is the experiment's.
-
-    Primus writes its own files below `workspace`. Raises ConfigError where the installed version lacks a key that
+    It is that of one training of `model`, made from AMD's file `shipped`; `name` is the experiment's. Primus writes its
+    own files below `workspace`. Raises ConfigError where the installed version lacks a key that
     changes the work.
     """
     spec = config.spec(model)
@@ -89,7 +71,7 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
         "workspace": str(workspace),
         "modules": {"pre_trainer": trainer},
     }
-    return Rendered(document, tuple(dropped))
+    return document, dropped
 
 
 @dataclass(frozen=True)
@@ -102,7 +84,10 @@ class Plan:
     """The model for which the launcher sets its environment: PRIMUS_GPU_MODEL, else `gpu`."""
     shipped: Path
     """AMD's YAML from which ours is made."""
-    rendered: Rendered
+    document: dict[str, Any]
+    """Content of our YAML."""
+    dropped: list[str]
+    """One line for each key that the installed version lacks and that can be left out."""
     experiment: Path
     """Our YAML, beside the log."""
     train_log: Path
@@ -130,13 +115,14 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
     for key, path in (("OUTPUT_DIR", workspace), ("PRIMUS_PATH", primus.root)):
         if " " in str(path) and not primus.launcher.is_cli:
             raise ConfigError(f"{key}: {path} has a space, at which {primus.launcher.name} divides it; move it")
-    rendered = render(primus, job.config, job.model, shipped, workspace, name)
+    document, dropped = render(primus, job.config, job.model, shipped, workspace, name)
     return Plan(
         primus=primus,
         gpu=gpu,
         gpu_model=gpu_model,
         shipped=shipped,
-        rendered=rendered,
+        document=document,
+        dropped=dropped,
         experiment=log.with_suffix(".yaml"),
         train_log=log.with_suffix(".primus.log"),
         workspace=workspace,

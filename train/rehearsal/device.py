@@ -71,8 +71,8 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing, as the device has no queue."""
 
 
-class Stream(contextlib.nullcontext[None]):
-    """A queue of a device; all work is done when its call returns."""
+class Queue(contextlib.nullcontext[None]):
+    """A stream of a device or an event in it; all work is done when its call returns."""
 
     cuda_stream = stream_id = device_index = 0
     device = CUDA
@@ -82,30 +82,9 @@ class Stream(contextlib.nullcontext[None]):
 
     def record_event(self, event: Any = None) -> Any:
         """Return the event, which has happened."""
-        return event or Event()
+        return event or Queue()
 
-    def query(self) -> bool:
-        """Return True: all work is done."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Return False: no graph is being captured."""
-        return False
-
-    wait_stream = wait_event = synchronize = _nothing
-
-
-class Event:
-    """A moment in a queue, always passed."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def query(self) -> bool:
-        """Return True: it has passed."""
-        return True
-
-    record = wait = synchronize = _nothing
+    record = wait = wait_stream = wait_event = synchronize = _nothing
 
 
 def _answers(platform: str, ranks: int, memory_gb: float) -> dict[str, Any]:
@@ -115,7 +94,7 @@ def _answers(platform: str, ranks: int, memory_gb: float) -> dict[str, Any]:
         name="stand-in", major=capability[0], minor=capability[1], multi_processor_count=processors,
         total_memory=memory, gcnArchName=architecture, warp_size=32 if platform == "nvd" else 64,
     )  # fmt: skip
-    state, stream = torch.zeros(16, dtype=torch.uint8), Stream()
+    state, stream = torch.zeros(16, dtype=torch.uint8), Queue()
     always: dict[str, Any] = {
         "is_available": True, "is_initialized": True, "device_count": ranks, "is_bf16_supported": True,
         # megatron-core passes it on as a device, torch takes it as an index
@@ -131,7 +110,7 @@ def _answers(platform: str, ranks: int, memory_gb: float) -> dict[str, Any]:
     )
     answers: dict[str, Any] = {name: functools.partial(_answer, value) for name, value in always.items()}
     answers |= dict.fromkeys(silent, _nothing)
-    answers |= {"Stream": Stream, "Event": Event, "default_generators": (), "_lazy_init": _refuse}
+    answers |= {"Stream": Queue, "Event": Queue, "default_generators": (), "_lazy_init": _refuse}
     # there is one device with one queue, so that choosing another changes nothing
     return answers | dict.fromkeys(("stream", "device", "device_of"), lambda *_: contextlib.nullcontext())
 
@@ -148,7 +127,7 @@ def _refuse() -> None:
 def _lend_accelerator() -> None:
     answers = {
         **{"is_available": True, "device_count": 1, "current_device_index": 0, "current_accelerator": CUDA},
-        "current_stream": Stream(),
+        "current_stream": Queue(),
     }
     replace(torch.accelerator, **{name: functools.partial(_answer, value) for name, value in answers.items()})
     replace(torch._C, _get_accelerator=functools.partial(_answer, torch.device("cuda")))
@@ -179,14 +158,13 @@ def _lend_tensor_methods() -> None:
 
 
 def _type_with_device(original: Any) -> Any:
-    """Return a `Tensor.type` that names and accepts the tensor types of CUDA."""
+    """Return a `Tensor.type` that names the tensor types of CUDA."""
 
     def tensor_type(self: torch.Tensor, dtype: Any = None, **keywords: Any) -> Any:
-        if dtype is None:
-            name = original(self).rpartition(".")[2]
-            return f"torch.cuda.{name}" if self.device.type == "cuda" else f"torch.{name}"
-        wanted = getattr(torch, dtype.rpartition(".")[2]).dtype if isinstance(dtype, str) else dtype
-        return self.to(wanted) if isinstance(wanted, torch.dtype) else original(self, dtype, **keywords)
+        if dtype is not None:
+            return original(self, dtype, **keywords)
+        name = original(self).rpartition(".")[2]
+        return f"torch.cuda.{name}" if self.device.type == "cuda" else f"torch.{name}"
 
     return tensor_type
 
@@ -228,7 +206,7 @@ def lend_data(ledger: Ledger) -> None:
     replace(FakeTensor, data=property(DATA.__get__, _set_data), data_ptr=_address)
     # by this list torch decides whether an optimizer may update all its tensors with one call
     sys.modules["torch.optim.optimizer"]._foreach_supported_types.append(FakeTensor)
-    has_device, original, as_list = ledger.device.type != "cpu", torch.tensor, torch.Tensor.tolist
+    has_device, original = ledger.device.type != "cpu", torch.tensor
 
     def tensor(data: Any, *, device: Any = None, **keywords: Any) -> torch.Tensor:
         if not has_device or device is None or torch.device(device).type == "cpu":
@@ -236,11 +214,7 @@ def lend_data(ledger: Ledger) -> None:
         made = original(_numbers(data), **keywords)
         return torch.zeros(tuple(made.shape), dtype=made.dtype, device=CUDA)
 
-    def tolist(self: torch.Tensor) -> Any:
-        return ledger.numbers(self) if ledger.is_here(self) else as_list(self)
-
     replace(torch, tensor=tensor)
-    replace(FakeTensor, tolist=tolist)
 
 
 def _address(self: torch.Tensor) -> int:

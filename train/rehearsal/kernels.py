@@ -27,13 +27,7 @@ HALF = (torch.bfloat16, torch.float16)
 def lend_regions(ledger: Ledger) -> None:
     """Replace torch.compile: the ledger counts a compiled function as one operator."""
 
-    def compiled(function: Any = None, **_: Any) -> Any:
-        if function is None:
-            return compiled
-        if isinstance(function, torch.nn.Module):
-            function.forward = compiled(function.forward)
-            return function
-
+    def compiled(function: Callable[..., Any], **_: Any) -> Any:
         @functools.wraps(function)
         def region(*args: Any, **keywords: Any) -> Any:
             name = getattr(function, "__name__", type(function).__name__)
@@ -61,7 +55,7 @@ def _attention(composed: Callable[..., Any]) -> Callable[..., Any]:
     """Return an attention that takes the backend torch takes on a GPU, in torch's order of preference.
 
     The conditions are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp that depend on arguments. torch
-    prefers cuDNN to flash on some GPUs; here it comes in only where flash is switched off.
+    prefers cuDNN to flash on some GPUs, which reads and writes the same.
     """
 
     def attention(
@@ -79,9 +73,6 @@ def _attention(composed: Callable[..., Any]) -> Callable[..., Any]:
             mask = _as_numbers(attn_mask, query, key)
             efficient = aten._scaled_dot_product_efficient_attention
             return efficient(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
-        if allowed.cudnn_sdp_enabled() and is_half and not allowed.math_sdp_enabled():
-            mask, cudnn = _as_numbers(attn_mask, query, key), aten._scaled_dot_product_cudnn_attention
-            return cudnn(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
         return composed(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     return attention

@@ -147,23 +147,16 @@ class Ledger(TorchDispatchMode):
         device = torch.device(keywords["device"])
         if self.device.type == "cuda" and device.type in ("meta", "cuda"):
             return {**keywords, "device": self.device}  # C++ has copied `meta` from a tensor of the device
-        # a real tensor of `cpu:0` is on `cpu`
-        return {**keywords, "device": torch.device("cpu")} if device.type == "cpu" else keywords
-
-    def numbers(self, tensor: torch.Tensor) -> Any:
-        """Return the numbers of a tensor of any shape, read by the host at once."""
-        self._note_read(tensor)
-        numbers: Any = _some_number(tensor.dtype)
-        for length in reversed(tensor.shape):
-            numbers = [numbers] * length
-        return numbers
+        # a real tensor of `cpu:0` is on `cpu`; `meta`, by which accelerate saves memory, would have another type
+        return {**keywords, "device": torch.device("cpu")} if device.type in ("cpu", "meta") else keywords
 
     def _number(self, func: Any, tensor: Any) -> Any:
         try:
             return func(tensor)
         except DataDependentOutputException:
             self._note_read(tensor)
-        return _some_number(tensor.dtype)
+        # finite and not 0, for a number that has no data
+        return True if tensor.dtype is torch.bool else 1.0 if tensor.dtype.is_floating_point else 1
 
     def _note_read(self, tensor: Any) -> None:
         if self.segment is not None and self.device.type != "cpu" and self.is_here(tensor):
@@ -255,11 +248,6 @@ class _Region:
         kept = [weakref.ref(storage) for storage in self._made.values()]
         self._made.clear()
         return [storage for ref in kept if (storage := ref()) is not None]
-
-
-def _some_number(dtype: torch.dtype) -> bool | int | float:
-    """Return a number that is finite and not 0, for one that has no data."""
-    return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
 
 
 def _collective(func: Any, args: Any) -> Collective:

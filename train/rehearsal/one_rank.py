@@ -49,8 +49,7 @@ SIGNS = (
     "Couldn't swap",
     "has no attribute '_cuda",
     "'SimpleNamespace' object has no attribute",  # a property of the device
-    "'Stream' object has no attribute",
-    "'Event' object has no attribute",
+    "'Queue' object has no attribute",
 )
 """Parts of messages that only a tensor without data or a lent device can cause."""
 

@@ -11,6 +11,7 @@ the library converts them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from train.settings_map.bridge_column import COLUMN as BRIDGE
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.row import Fixed, MapRow, Override
 from train.settings_map.titan_column import COLUMN as TITAN
+from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -47,6 +49,19 @@ def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, A
                 raise ValueError(f"settings map, {framework}: {key} is set twice, to {values[key]!r} and {new!r}")
             values[key] = new
     return {key: values[key] for key in sorted(values, key=lambda key: key.count("."))}
+
+
+def set_field(framework: str, settings: Any, path: str, value: Any) -> None:
+    """Set the dotted `path` in a framework's dataclasses; raise ConfigError where there is no such field.
+
+    The fields decide, because these classes take any attribute and ignore those that they do not know.
+    """
+    *parents, name = path.split(".")
+    for parent in parents:
+        settings = getattr(settings, parent, None)
+    if not dataclasses.is_dataclass(settings) or name not in {field.name for field in dataclasses.fields(settings)}:
+        raise ConfigError(f"settings map, {framework}: {path}: {type(settings).__name__} has no {name}")
+    setattr(settings, name, value)
 
 
 def environment(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, str]:

@@ -298,7 +298,7 @@ _FUSIONS = (
     _fused("persist_layer_norm", prim=override(("no_persist_layer_norm", lambda on: not on))),
     # of local layers the kernels of train/mega/attention.py
     _fused("apply_rope_fusion"),
-    # megatron-core's own gives a bf16 gradient whatever the input; of mega it is train/mega/cross_entropy.py
+    # megatron-core's own gives a bf16 gradient whatever the input; of mega it is train/mega/kernels.py
     _fused("cross_entropy_loss_fusion", _in_bf16_on_gpu),
     field(
         "cross entropy fusion by",
@@ -306,7 +306,7 @@ _FUSIONS = (
         MODEL,
         "cross_entropy_fusion_impl",
     ),
-    # Apex's extension, of mega train/mega/weight_gradient.py where it is missing
+    # Apex's extension, of mega train/mega/kernels.py where it is missing
     _fused(
         "gradient_accumulation_fusion",
         prim=Fixed(False, "off in AMD's configurations: it needs Apex's extension"),

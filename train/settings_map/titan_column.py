@@ -25,7 +25,7 @@ from utils.settings.config import RunConfig
 
 _AS_MEGA = "utils.dataset.gpt_dataset builds the data set of mega"
 _LOADER = "the loader of mega, as build_dataloader_fn"
-_RULE = "WarmupCosine of train/common/schedule.py, as build_lr_schedulers_fn"
+_RULE = "WarmupCosine of train/common/adamw.py, as build_lr_schedulers_fn"
 _DERIVED = "global batch / (micro batch x DP)"
 _ONE_WAY = "this version runs torchtitan's FSDP2 only; settings that want another are refused"
 _NO_FP8 = "this version asks for none of its converters; PRECISION=fp8 is refused"

@@ -30,13 +30,12 @@ from torchtitan.models import llama3, qwen3
 from torchtitan.protocols.model_converter import register_model_converter
 from torchtitan.protocols.train_spec import TrainSpec, register_train_spec
 
+from train.common.adamw import WarmupCosine
 from train.common.loading import loader_arguments, tie_workers
-from train.common.schedule import WarmupCosine
 from train.common.weights import WeightSource, shapes
 from train.job.report import MismatchError
-from train.settings_map.map import overrides
+from train.settings_map.map import overrides, set_field
 from utils.dataset.gpt_dataset import micro_batches
-from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -88,7 +87,7 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> Recipe:
         if place == MODEL_ARGUMENTS:
             set_model_argument(arguments, rest, value)
         else:
-            set_field(settings, path, value)
+            set_field("titan", settings, path, value)
     settings.lr_scheduler.min_lr_factor = config.min_learning_rate / config.learning_rate
     settings.comm.train_timeout_seconds = TIMEOUT_SECONDS
     settings.model.name, settings.model.flavor = f"tprimat_{next(_numbers)}", spec.name
@@ -105,23 +104,12 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> Recipe:
     return Recipe(settings, described, arguments)
 
 
-def set_field(holder: Any, path: str, value: Any) -> None:
-    """Set the dotted `path` of a dataclass; raise ConfigError where it has no such field."""
-    *parents, name = path.split(".")
-    for parent in parents:
-        holder = getattr(holder, parent, None)
-    fields = dataclasses.fields(holder) if dataclasses.is_dataclass(holder) else ()
-    if name not in [field.name for field in fields]:
-        raise ConfigError(f"settings map, titan: {path}: torchtitan has no such setting; wanted version 0.2.2")
-    setattr(holder, name, value)
-
-
 def set_model_argument(arguments: Any, path: str, value: Any) -> None:
     """Set an argument of the model class, under the name that the class has for it."""
     own = {field.name for field in dataclasses.fields(arguments)}
     renamed = OF_LLAMA3[path](value) if path in OF_LLAMA3 and path not in own else {path: value}
     for name, one in renamed.items():
-        set_field(arguments, name, one)
+        set_field("titan", arguments, name, one)
 
 
 def build_loader(

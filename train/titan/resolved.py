@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from train.common import trainer
-from train.common.precision import PRECISIONS, name_of
+from train.common.kernels import PRECISIONS, name_of
 from train.common.weights import shapes
 from train.job.job import Job
 from train.titan.recipe import parameters

@@ -69,7 +69,7 @@ _RESULTS = (
     ("temporary", rf"\.{_JOB}\.json\.reserve"),
 )
 _SUPERSEDED = (SUPERSEDED, Layout((("result", rf"{_ATTEMPT}\.json"),)))
-_TENSORBOARD = Layout(  # Primus turns it on with a profile; the traces are moved (train/prim/profile.py)
+_TENSORBOARD = Layout(  # Primus turns it on with a profile; the traces are moved (train/prim/log_report.py)
     (
         (
             "profile",

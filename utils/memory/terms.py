@@ -272,7 +272,7 @@ class Stage:
         """Logits at the fullest moment of the loss, 2 to 12 bytes each.
 
         mega in bf16 on a GPU has the logits once, and their gradient is written over them
-        (train/mega/cross_entropy.py). On a CPU and in fp32 it has the softmax, which megatron-core turns into the
+        (train/mega/kernels.py). On a CPU and in fp32 it has the softmax, which megatron-core turns into the
         gradient in place and casts (megatron/core/tensor_parallel/cross_entropy.py). hf has log-softmax and two
         gradients at once, all float32 (transformers/loss/loss_utils.py); liger has the logits of a part of the tokens
         at a time, about as much as the hidden states, and from then on the gradients of hidden states and output layer.

@@ -106,14 +106,16 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
         return environ["TPRIMAT_GIT_COMMIT"] or None, is_dirty
 
     def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True, timeout=20
-        ).stdout.strip()
+        # a user of the container may not own the checkout
+        command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
     try:
         if git("rev-parse", "--show-prefix"):  # a copy inside another checkout has no commit of its own
             return None, None
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        return git("rev-parse", "HEAD"), bool(
+            git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        )
     except (OSError, subprocess.SubprocessError):
         return None, None
 

@@ -224,24 +224,6 @@ def test_the_local_part_of_a_dtensor_is_updated():
         destroy_process_group()
 
 
-def test_a_loaded_state_keeps_its_dtypes_and_goes_on_as_before():
-    parameters = [torch.nn.Parameter(noise(0, 0.02).to(torch.bfloat16)) for _ in range(2)]
-    optimizers = [adamw.FusedAdamW([parameter], **SETTINGS) for parameter in parameters]
-    parameters[0].grad = noise(1).to(torch.bfloat16)
-    optimizers[0].step()
-    with torch.no_grad():
-        parameters[1].copy_(parameters[0])
-    optimizers[1].load_state_dict(optimizers[0].state_dict())
-    for parameter, optimizer in zip(parameters, optimizers, strict=True):
-        parameter.grad = noise(2).to(torch.bfloat16)
-        optimizer.step()
-    states = [optimizer.state[parameter] for parameter, optimizer in zip(parameters, optimizers, strict=True)]
-    for name, tensor in states[0].items():
-        assert states[1][name].dtype is tensor.dtype
-        assert torch.equal(states[1][name], tensor)
-    assert torch.equal(*parameters)
-
-
 def test_a_closure_is_called_first_with_gradients_on():
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = adamw.FusedAdamW([parameter], **SETTINGS)

@@ -41,6 +41,8 @@ CASES = {
     # hf on eight AMD GPUs, without a device
     "trainer": job("amd", 8, "hf", "qwen", *TINY, "OUTPUT_DIR={folder}/results"),
     "alone": job("nvd", 1, "hf", "llama", "--device", "H100", *TINY, "MBS=4", "GBS=16"),
+    # hf on two ranks of a CPU
+    "cpu": job("cpu", 2, "hf", "llama", "SL=128"),
     # a sliding window shorter than the sequence
     "window": job("amd", 1, "mega", "mistral", "MODEL_SIZE=tiny", "SL=256", "GBS=2"),
 }
@@ -79,7 +81,7 @@ def test_the_json_has_the_keys_of_the_contract_and_claims_no_measurement(case, r
     assert rehearse.main([*arguments, "--output", str(path)]) == 2 and path.read_bytes() == before
 
 
-@pytest.mark.parametrize("case", ["pipeline", "trainer", "alone"])
+@pytest.mark.parametrize("case", ["pipeline", "trainer", "alone", "cpu"])
 def test_flops_of_all_ranks_are_the_formula_of_the_whole_model_and_scores_computed_again(case, rehearsal):
     content = rehearsal(case)[0]
     # work of attention over all keys: twice what a causal mask leaves out
@@ -220,6 +222,7 @@ BAD = {
     "batch": (["GBS=63"], "GBS"),
     "layout": (["TP=3"], "TP"),
     "no number": (["MBS=auto", "METHOD=best"], "MBS"),
+    "kernels that need data": (["--framework", "hf", "HF_KERNELS=liger"], "HF_KERNELS=liger"),
     "a folder that cannot be": (["--output", "README.md/new.json"], "--output"),
     "framework as a setting": (["FRAMEWORK=hf"], "FRAMEWORK"),
     "GPUs as a setting": (["GPUS_PER_NODE=4"], "GPUS_PER_NODE"),

@@ -1,6 +1,6 @@
-"""Gradients that are written in place: those of weights into their buffer, and that of the loss over the logits.
+"""Kernels of mega: weight gradients, the loss whose gradient takes the place of the logits, rotary embedding.
 
-Against products and losses of plain PyTorch in float64; the loss plain and compiled.
+Against plain PyTorch in float64; the loss and the rotary embedding plain and compiled.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.support.compiling import KINDS, leave_plain
-from train.mega import cross_entropy, weight_gradient
+from train.mega import kernels
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -21,7 +21,7 @@ def test_a_product_is_added_to_what_the_buffer_holds(dtype):
     inputs, gradients = (torch.randn(7, size, generator=generator).to(dtype) for size in (5, 3))
     buffer = torch.randn(3, 5, generator=generator)
     wanted = buffer.double() + gradients.double().t() @ inputs.double()
-    weight_gradient.wgrad_gemm_accum_fp32(inputs, gradients, buffer)
+    kernels.wgrad_gemm_accum_fp32(inputs, gradients, buffer)
     assert buffer.flatten().tolist() == pytest.approx(wanted.flatten().tolist(), rel=1e-5, abs=1e-5)
 
 
@@ -31,7 +31,7 @@ def test_a_gpu_gets_one_product_with_the_buffers_type(monkeypatch):
     monkeypatch.setattr(torch, "addmm", lambda *tensors, **keywords: calls.append((tensors, keywords)))
     inputs, gradients = (torch.empty(7, size, dtype=torch.bfloat16, device="meta") for size in (5, 3))
     buffer = torch.empty(3, 5, device="meta")
-    weight_gradient.wgrad_gemm_accum_fp32(inputs, gradients, buffer)
+    kernels.wgrad_gemm_accum_fp32(inputs, gradients, buffer)
     (((added, left, right), keywords),) = calls
     assert added is keywords["out"] is buffer and keywords["out_dtype"] is torch.float32 and "beta" not in keywords
     assert (left.shape, right.shape, left.dtype) == ((3, 7), (7, 5), torch.bfloat16)
@@ -52,13 +52,13 @@ def of_apex(*, adds=True, refuses=False):
         (of_apex(adds=True), True),
         (of_apex(adds=False), False),
         (of_apex(refuses=True), False),
-        (weight_gradient, True),  # the suite's own in its place
+        (kernels, True),  # the suite's own in its place
         (None, False),  # an extension that cannot be imported
     ],
 )
 def test_a_fusion_that_adds_wrongly_is_found_in_what_megatron_core_calls(monkeypatch, module, is_exact):
-    monkeypatch.setitem(sys.modules, weight_gradient.APEX_NAME, module)
-    assert weight_gradient.is_exact("cpu") == is_exact
+    monkeypatch.setitem(sys.modules, kernels.APEX_NAME, module)
+    assert kernels.is_exact("cpu") == is_exact
 
 
 # The loss
@@ -70,7 +70,7 @@ ALONE = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
 @pytest.fixture(autouse=True)
 def plain(request, monkeypatch):
     """Nothing is compiled but what a test asks for."""
-    leave_plain(request, monkeypatch, cross_entropy)
+    leave_plain(request, monkeypatch, kernels)
 
 
 @pytest.mark.parametrize(("kind", "dtype", "bound"), KINDS)
@@ -84,7 +84,7 @@ def test_the_loss_is_that_of_float64_and_its_gradient_takes_the_place_of_the_log
     (wanted * weights).sum().backward()
     leaf = logits.clone().requires_grad_()
     logits = leaf * 1  # not a leaf, as the output layer's result
-    losses = cross_entropy.in_place_cross_entropy(logits, labels, ALONE)
+    losses = kernels.in_place_cross_entropy(logits, labels, ALONE)
     assert losses.dtype is torch.float32
     assert losses.double().tolist() == [pytest.approx(row, rel=1e-6, abs=1e-6) for row in wanted.tolist()]
     (losses * weights).sum().backward()
@@ -98,7 +98,7 @@ def test_parts_of_a_vocabulary_add_up_to_the_whole(monkeypatch):
         5 * torch.randn(4, 1, 10, generator=torch.Generator().manual_seed(5)),
         torch.tensor([[0], [4], [5], [9]]),
     )
-    parts = [cross_entropy.statistics(logits[..., first : first + 5], labels, first) for first in (0, 5)]
+    parts = [kernels.statistics(logits[..., first : first + 5], labels, first) for first in (0, 5)]
     others = iter([torch.maximum(parts[0][0], parts[1][0]), None])
 
     def all_reduce(tensor, op=None, group=None):
@@ -111,7 +111,7 @@ def test_parts_of_a_vocabulary_add_up_to_the_whole(monkeypatch):
             tensor.copy_(whole)
 
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
-    maximum, total, chosen = cross_entropy._over_ranks(*parts[0], group=None)
+    maximum, total, chosen = kernels._over_ranks(*parts[0], group=None)
     wanted = F.cross_entropy(logits.double().flatten(0, 1), labels.flatten(), reduction="none")
     assert (total.log() + maximum - chosen).flatten().tolist() == pytest.approx(wanted.tolist(), rel=1e-6)
 
@@ -119,5 +119,53 @@ def test_parts_of_a_vocabulary_add_up_to_the_whole(monkeypatch):
 def test_a_label_of_another_rank_changes_no_gradient_here():
     logits, labels = torch.zeros(1, 1, 4), torch.tensor([[6]])
     log_sum = torch.full((1, 1), math.log(8.0))  # two ranks with four equal logits each
-    cross_entropy.write_gradient(logits, labels, log_sum, torch.ones(1, 1), 0)
+    kernels.write_gradient(logits, labels, log_sum, torch.ones(1, 1), 0)
     assert logits.flatten().tolist() == pytest.approx([1 / 8] * 4)
+
+
+# Rotary embedding
+
+
+def angles(length, head_dim):
+    """theta_i = 500000^(-2 i / d) at position p, for both halves of a head (Su et al., arXiv 2104.09864)."""
+    half = torch.tensor([500000.0 ** (-2 * i / head_dim) for i in range(head_dim // 2)])
+    table = torch.arange(length)[:, None] * half
+    return torch.cat((table, table), dim=-1)[:, None, None, :]
+
+
+def rotated_as_complex_numbers(values, table):
+    """Rotation of each pair as a complex number, in float64."""
+    first, second = values.double().chunk(2, dim=-1)
+    half = table.double()[..., : first.shape[-1]]
+    turned = torch.complex(first, second) * torch.polar(torch.ones_like(half), half)
+    return torch.cat((turned.real, turned.imag), dim=-1)
+
+
+@pytest.mark.parametrize(("kind", "dtype", "bound"), KINDS)
+def test_rotary_embedding_rounds_once_in_both_directions(kind, dtype, bound):
+    table = angles(12, 16)
+    mixed = torch.randn(12, 2, 3, 48, generator=torch.Generator().manual_seed(1)).to(dtype)
+    values = mixed[..., :16].requires_grad_()  # a view with gaps, as of a split QKV
+    gradient = torch.randn(12, 2, 3, 16, generator=torch.Generator().manual_seed(2)).to(dtype)
+    exact = values.detach().double().requires_grad_()
+    rotated_as_complex_numbers(exact, table).backward(gradient.double())
+    result = kernels.fused_rotary(values, table)
+    (found,) = torch.autograd.grad(result, values, gradient)
+    assert result.dtype is found.dtype is dtype
+    wanted = rotated_as_complex_numbers(values.detach(), table)
+    assert (result.double() - wanted).norm() < bound * wanted.norm()
+    assert (found.double() - exact.grad).norm() < bound * exact.grad.norm()
+
+
+def test_rotary_embedding_keeps_only_the_angles():
+    table, kept = angles(4, 8), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        kernels.fused_rotary(torch.randn(4, 1, 2, 8, requires_grad=True), table)
+    assert [tensor.data_ptr() for tensor in kept] == [table.data_ptr()]
+
+
+def test_what_no_model_here_has_is_refused():
+    values, table = torch.zeros(4, 1, 2, 8), angles(4, 8)
+    for wrong in ({"interleaved": True, "freqs": table}, {"freqs": table[..., :4]}):
+        with pytest.raises(NotImplementedError):
+            kernels.fused_rotary(values, **wrong)
