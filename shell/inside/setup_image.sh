@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
-# Make the environment of one of our images. Only the Dockerfiles run it.
+# Make the environment of one of our images, and name the frameworks of the vendor that it can run. Only the Dockerfiles
+# run it.
 #
 # What the base image brings stays as it is: setup.sh constrains all other packages to its PyTorch and numpy. It adds only
 # the environment and the tools that our scripts need and the base image lacks.
 #
-# Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh
+# Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh [probe]
+#         probe comes last, after the checkout was copied, with TPRIMAT_IN_CONTAINER set. Each framework must import what
+#         its trainer imports; one that is incomplete gets one line and is no failure, because the others work
 # Reads:  <platform>-requirements.txt, titan-requirements.txt; /run/tprimat/settings (exports of pip's variables and
 #         proxies), mounted by the build
 # Writes: TPRIMAT_VENV, TPRIMAT_VENV-titan; packages of Debian or Ubuntu; what AMD's Primus compiles in /workspace/Primus
 # Exits:  0 made, 1 something could not be installed, 2 bad argument or platform
-set -Eeuo pipefail
-
-# shellcheck source=shell/lib/environment.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../lib/environment.sh"
-# shellcheck source=shell/lib/install.sh
-source "$ROOT/shell/lib/install.sh"
+. "$(dirname -- "$(readlink -f -- "$0")")/../lib/environment.sh" || exit
+. "$ROOT/shell/lib/install.sh"
 
 SETTINGS_FILE=/run/tprimat/settings
 PRIMUS=${PRIMUS_PATH:-/workspace/Primus}
@@ -66,9 +65,24 @@ prepare_primus() {
   if [[ -f $packages/aiter/jit/core.py ]]; then chmod a+w -- "$packages/aiter/jit/core.py"; fi
 }
 
+probe() {
+  local framework output frameworks=(prim titan)
+  if [[ $PLATFORM == nvd ]]; then frameworks=(bridge nemo titan); fi
+  HOME=$(mktemp -d) # what an import writes there as root would be in the way of the image's users
+  export HOME PYTHONDONTWRITEBYTECODE=1
+  for framework in "${frameworks[@]}"; do
+    if output=$("$ROOT/shell/inside/setup_framework.sh" "$framework" 2>&1); then
+      say "FRAMEWORK=$framework runs with ${output##*$'\n'}"
+    else
+      say "note: FRAMEWORK=$framework cannot run in this image: ${output##*error: }"
+    fi
+  done
+  rm -rf -- "$HOME"
+}
+
 main() {
-  local platform
-  show_help_if_asked "$@"
+  find_platform
+  if [[ ${1:-} == probe ]]; then probe && return; fi
   umask 022 # any user may read the environment
   # NVIDIA's PyTorch images pin the packages of their own Python for every pip (docs/get-started/install.md of
   # Megatron-LM). The environment has other versions; PyTorch and numpy are constrained by setup.sh.
@@ -77,15 +91,14 @@ main() {
     # shellcheck source=/dev/null
     source "$SETTINGS_FILE"
   fi
-  platform=$("$ROOT/shell/platform.sh")
   add_venv_module
-  if [[ $platform == amd ]]; then
+  if [[ $PLATFORM == amd ]]; then
     add_rocm_profiler
     prepare_primus
   fi
   mkdir -p -- "${TPRIMAT_VENV:?wanted the folder of the environment}"
   "$ROOT/shell/setup.sh"
-  if [[ $platform != cpu ]]; then add_torchtitan; fi
+  if [[ $PLATFORM != cpu ]]; then add_torchtitan; fi
   rm -rf -- "$VENV.lock" "$VENV-titan.lock" /var/lib/apt/lists/*
 }
 

@@ -4,20 +4,13 @@
 # The checkout is /workspace/code, read-only, and files in it keep their place below it. Everything else has the same path
 # in the container as here, so that settings, logs and messages mean the same on both sides.
 #
-# Usage:  source shell/lib/mounts.sh; mount_checkout; mount_folder OUTPUT_DIR "$@"; mount_dataset "$@"; mount_tokenizer "$@"
-# Reads:  settings through shell/lib/setting.sh, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
+# Usage:  . shell/lib/environment.sh; . shell/lib/mounts.sh; mount_checkout; mount_folder OUTPUT_DIR "$@"
+# Reads:  settings, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
 # Writes: MOUNT_MODES, MOUNT_SOURCES, MOUNT_TARGETS, PATH_SETTINGS (KEY=VALUE as the container gets it); missing folders
 # Exits:  2 with one error line for a folder that cannot be mounted
-set -Eeuo pipefail
 
 CODE=/workspace/code
-is_dry_run=false
 MOUNT_MODES=() MOUNT_SOURCES=() MOUNT_TARGETS=() PATH_SETTINGS=()
-
-refuse() { # <problem, and what to do>
-  printf 'error: %s\n' "$1" >&2
-  exit 2
-}
 
 # As in Python: ~ is HOME, and a relative path starts at the checkout. Links are not resolved.
 _absolute() { # <path>
@@ -30,8 +23,7 @@ _absolute() { # <path>
 }
 
 path_inside() { # <absolute path>
-  case $1 in
-    "$ROOT") printf '%s\n' "$CODE" ;;
+  case $1/ in
     "$ROOT"/*) printf '%s\n' "$CODE${1#"$ROOT"}" ;;
     *) printf '%s\n' "$1" ;;
   esac
@@ -62,9 +54,9 @@ _is_mounted() { # <ro|rw> <target>
   return 1
 }
 
-_mount() { # <ro|rw> <setting> <source> [target]
-  local target=${4:-}
-  if [[ -z $target ]]; then target=$(path_inside "$3"); fi
+_mount() { # <ro|rw> <setting> <source>
+  local target
+  target=$(path_inside "$3")
   if _is_mounted "$1" "$target"; then return 0; fi
   _check_path "$2" "$3" "$target"
   MOUNT_MODES+=("$1") MOUNT_SOURCES+=("$3") MOUNT_TARGETS+=("$target")
@@ -72,7 +64,7 @@ _mount() { # <ro|rw> <setting> <source> [target]
 
 # secrets.env is hidden: its secrets go through a private file (shell/lib/passed.sh).
 mount_checkout() {
-  _mount ro checkout "$ROOT" "$CODE"
+  _mount ro checkout "$ROOT"
   if [[ -e $ROOT/secrets.env ]]; then
     MOUNT_MODES+=(rw) MOUNT_SOURCES+=(/dev/null) MOUNT_TARGETS+=("$CODE/secrets.env")
   fi
@@ -80,7 +72,7 @@ mount_checkout() {
 
 # The engine would also create a missing folder, but owned by root.
 _make_folder() { # <setting> <folder>
-  if [[ $is_dry_run == true || -d $2 ]]; then return; fi
+  if [[ ${is_dry_run:-false} == true || -d $2 ]]; then return; fi
   mkdir -p -- "$2" 2>/dev/null ||
     refuse "$1=$2: cannot be created; name a folder of yours, e.g. $1=output"
 }
