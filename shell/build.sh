@@ -124,15 +124,13 @@ refuse_file_of_user() { # <platform>
 
 # The file gets its name last: an interrupt must not leave a partial file that looks like an image.
 convert() { # <platform>
-  local sif archive
+  local sif archive format=()
   sif=$(image_of apptainer "$1")
   archive=$(dirname -- "$sif")/.tprimat_$1.tar
   leftovers+=("$archive" "$sif.new")
   rm -f -- "$archive" # podman refuses to overwrite it
-  case $engine in
-    docker) run docker save --output "$archive" "$(image_of docker "$1")" ;;
-    podman) run podman save --format docker-archive --output "$archive" "$(image_of podman "$1")" ;;
-  esac
+  if [[ $engine == podman ]]; then format=(--format docker-archive); fi
+  run "$engine" save "${format[@]}" --output "$archive" "$(image_of "$engine" "$1")"
   run apptainer build --force "$sif.new" "docker-archive:$archive"
   run mv -f -- "$sif.new" "$sif"
   if [[ $is_dry_run == false ]]; then sha256sum -- "$sif" >"$sif.sha256"; fi
@@ -150,7 +148,9 @@ lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings
     if [[ -f $file ]]; then global=$file; fi
   done
   if [[ ${PIP_CONFIG_FILE:-} == /dev/null ]]; then user='' global=''; fi # pip reads no file then
-  cert=$(_certificates "$user" "$global")
+  # the first that pip itself would use
+  cert=${PIP_CERT:-$(sed -n '/^ *cert *=/{s/^[^=]*= *//p;q}' "$user" "$global" 2>/dev/null || true)}
+  cert=${cert:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-}}}
   (umask 077 && _write_settings "$cert" >"$1/settings")
   options+=(--secret "id=settings,src=$1/settings")
   if [[ -f $global ]]; then options+=(--secret "id=pip_global,src=$global"); fi
@@ -178,22 +178,10 @@ _write_settings() { # <certificates>
   if [[ -f $1 ]]; then printf 'export PIP_CERT=/run/tprimat/cert.pem\n'; fi
 }
 
-# Print the first that pip itself would use.
-_certificates() { # <pip.conf...>
-  local found=${PIP_CERT:-} file name value
-  for file in "$@"; do
-    while IFS='= ' read -r name value; do
-      if [[ -z $found && $name == cert ]]; then found=$value; fi
-    done < <(if [[ -f $file ]]; then cat -- "$file"; fi)
-  done
-  printf '%s\n' "${found:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-}}}"
-}
-
 # Print the folders of packages. An index of files keeps its packages beside its pages, so its parent folder is needed.
 _folders() { # <pip.conf...>
-  local word file
-  for file in "$@"; do if [[ -f $file ]]; then cat -- "$file"; fi; done |
-    cat - <(printf '%s\n' "${PIP_FIND_LINKS:-}" "${PIP_INDEX_URL:-}" "${PIP_EXTRA_INDEX_URL:-}") |
+  local word
+  { cat -- "$@" <(printf '%s\n' "${PIP_FIND_LINKS:-}" "${PIP_INDEX_URL:-}" "${PIP_EXTRA_INDEX_URL:-}") 2>/dev/null || true; } |
     tr -s '[:space:]=' '\n' |
     while IFS= read -r word; do
       case $word in

@@ -22,9 +22,7 @@ main() {
   for argument in "${ARGUMENTS[@]}"; do
     if [[ $argument != -* ]]; then settings+=("$argument"); fi
   done
-  if [[ $is_dry_run == true ]]; then
-    use_environment_to_plan
-  elif [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
+  if [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
     use_environment
   else # preparing data, submitting and following need only the smallest set of packages
     PLATFORM=cpu use_environment

@@ -20,10 +20,6 @@ step() {
   say "[$current_step/$steps] $*"
 }
 
-is_sound() {
-  [[ ! -e $VENV/.installing && -f $VENV/.made-for && $(<"$VENV/.made-for") == "$PLATFORM" ]] && "$PYTHON" -V &>/dev/null
-}
-
 make_venv() {
   local system_python machine=() options=() folders=() line
   system_python=$(find_python)
@@ -43,7 +39,7 @@ make_venv() {
     for line in "${machine[@]}"; do
       if [[ $line == /* ]]; then folders+=("$line"); fi
     done
-    printf '%s\n' "${folders[@]}" >"$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/machine.pth"
+    printf '%s\n' "${folders[@]}" >"$(packages_of "$PYTHON")/machine.pth"
     printf '%s\n' "${machine[@]:${#folders[@]}}" >"$MACHINE_TORCH"
   fi
   printf '%s\n' "$PLATFORM" >"$VENV/.made-for"
@@ -85,7 +81,7 @@ install_set() { # <runtime|dev> <requirements file>
 }
 
 main() {
-  local is_dev=false
+  local is_dev=false version
   PLATFORM=cpu check_arguments "$@"
   ARGUMENTS=("$@")
   if take_option --dev; then is_dev=true steps=4; fi
@@ -93,7 +89,12 @@ main() {
   find_platform
   take_lock "$VENV" setup
   if environment_is_fresh runtime && { [[ $is_dev == false ]] || environment_is_fresh dev; }; then return; fi
-  if is_sound; then step "keeping .venv ($("$PYTHON" -V))"; else make_venv; fi
+  if [[ ! -e $VENV/.installing && -f $VENV/.made-for && $(<"$VENV/.made-for") == "$PLATFORM" ]] &&
+    version=$("$PYTHON" -V 2>/dev/null); then
+    step "keeping .venv ($version)"
+  else
+    make_venv
+  fi
   rm -f -- "$VENV"/.stamp-*
   install_torch
   install_set runtime "$PLATFORM-requirements.txt"

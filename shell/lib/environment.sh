@@ -82,7 +82,7 @@ unset PYTHONSAFEPATH PYTHONOPTIMIZE
 export TOKENIZERS_PARALLELISM=false
 
 find_platform() { # sets and exports PLATFORM
-  PLATFORM=$("$ROOT/shell/platform.sh")
+  if [[ ${PLATFORM:-} != @(amd|nvd|cpu) ]]; then PLATFORM=$("$ROOT/shell/platform.sh") || return; fi
   export PLATFORM
 }
 
@@ -134,16 +134,16 @@ check_arguments() { # <arguments of the script...>
 # environment, then the files. A device's recipe (config.<platform>-best-<device>.env) has no key that scripts read. Only
 # Python checks the value.
 setting() { # <key> [arguments of the script...]
-  local key=$1 argument line file found='' method='' layers=() platform=${PLATFORM:-}
+  local key=$1 argument line file found='' method='' layers=()
   for argument in "${@:2}"; do
     if [[ $argument == "$key="* ]]; then found=$argument; fi
   done
   if [[ -z $found && -v $key ]]; then found=$key=${!key}; fi
   if [[ $found ]]; then printf '%s\n' "${found#*=}" && return; fi
-  if [[ -z $platform ]]; then platform=$("$ROOT/shell/platform.sh") || return; fi
+  find_platform || return
   if [[ $key != METHOD ]]; then method=$(setting METHOD "${@:2}") || return; fi
-  if [[ $method == best ]]; then layers=(".$platform-best"); fi
-  for file in "${layers[@]}" ".$platform" ''; do
+  if [[ $method == best ]]; then layers=(".$PLATFORM-best"); fi
+  for file in "${layers[@]}" ".$PLATFORM" ''; do
     file=$ROOT/config$file.env
     if [[ ! -r $file ]]; then continue; fi
     while IFS= read -r line || [[ -n $line ]]; do
@@ -157,11 +157,11 @@ setting() { # <key> [arguments of the script...]
 # Print the hash of everything that determines a set of installed packages. cpu-requirements.txt is always part of it,
 # because its pins of torch and numpy serve every platform.
 wanted_stamp() { # <runtime|dev>
-  local platform version files
-  platform=$("$ROOT/shell/platform.sh") && version=$("$PYTHON" -V) || return
-  files=("$ROOT/cpu-requirements.txt" "$ROOT/$platform-requirements.txt" "$ROOT/energy-requirements.txt")
+  local version files
+  find_platform && version=$("$PYTHON" -V) || return
+  files=("$ROOT/cpu-requirements.txt" "$ROOT/$PLATFORM-requirements.txt" "$ROOT/energy-requirements.txt")
   if [[ $1 == dev ]]; then files+=("$ROOT/dev-requirements.txt"); fi
-  { printf '%s\n' "$platform" "$version" && cat -- "${files[@]}"; } | sha256sum
+  { printf '%s\n' "$PLATFORM" "$version" && cat -- "${files[@]}"; } | sha256sum
 }
 
 # Prints nothing: setup.sh reports what is wrong with the platform or the Python.
@@ -172,23 +172,19 @@ environment_is_fresh() { # <runtime|dev>
 }
 
 # Make .venv match the requirement files; return at once if it does. The environment of an image is never changed,
-# because the software that ran would then differ from the image that the result names.
+# because the software that ran would then differ from the image that the result names. A plan starts nothing and needs the
+# standard library only, so outside of an image any Python serves, and nothing is installed.
 use_environment() {
-  if environment_is_fresh runtime; then return; fi
-  if [[ -z ${TPRIMAT_IN_CONTAINER:-} ]]; then
-    "$ROOT/shell/setup.sh"
+  if environment_is_fresh runtime; then
+    return
+  elif [[ -z ${TPRIMAT_IN_CONTAINER:-} ]]; then
+    if [[ $is_dry_run == true ]]; then use_any_python; else "$ROOT/shell/setup.sh"; fi
     return
   fi
   find_platform
   printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt %s\n' "$PLATFORM" \
     "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh" >&2
   exit 1
-}
-
-# A plan starts nothing and needs the standard library only, so any environment serves and stays as it is, and nothing is
-# installed. The environment of an image must be of the checkout, as for a job.
-use_environment_to_plan() {
-  if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then use_environment; else use_any_python; fi
 }
 
 # For commands that need only the standard library and must run where nothing is installed.

@@ -71,19 +71,11 @@ _warn_of_readers() { # <file>
 }
 
 is_setting() { # <name>
-  local line
-  while IFS= read -r line; do
-    if [[ $line == "$1="* ]]; then return 0; fi
-  done <"$ROOT/config.env"
-  return 1
+  [[ $'\n'$(<"$ROOT/config.env") == *$'\n'"$1="* ]]
 }
 
 is_path_setting() { # <name>
-  local setting
-  for setting in "${PATH_SETTINGS[@]}"; do
-    if [[ $setting == "$1="* ]]; then return 0; fi
-  done
-  return 1
+  [[ " ${PATH_SETTINGS[*]%%=*} " == *" $1 "* ]]
 }
 
 _may_be_secret() { # <name>

@@ -45,7 +45,7 @@ run_here() { # <command...>
 # where it can be started.
 run_jobs() { # <title> <module> <command in the container...>
   if [[ $RUNTIME == native ]]; then
-    if [[ $is_dry_run == true ]]; then use_environment_to_plan; else use_environment; fi
+    use_environment
     start_module "$2" "${DRY_RUN[@]}"
   fi
   mount_for_jobs
@@ -144,14 +144,13 @@ _quoted() { # <word>
 
 # The printed command can be copied into a shell whose environment has the values of the names.
 print_command() { # <command...>
-  local word
+  local word line=''
   if [[ $RUNTIME == apptainer ]]; then
     for word in "${PASSED_NAMES[@]}"; do printf 'APPTAINERENV_%s="$%s" ' "$word" "$word"; done
     for word in "${PASSED_VALUES[@]}"; do printf 'APPTAINERENV_%s=%s ' "${word%%=*}" "$(_quoted "${word#*=}")"; done
   fi
-  _quoted "$1"
-  for word in "${@:2}"; do printf ' %s' "$(_quoted "$word")"; done
-  printf '\n'
+  for word in "$@"; do line+=" $(_quoted "$word")"; done
+  printf '%s\n' "${line# }"
 }
 
 # A job of ours. It reads no input. An engine without standard input cannot determine the size of the terminal.

@@ -210,7 +210,7 @@ def test_an_unknown_argument_is_refused_also_where_only_the_setup_is(checkout):
 def test_an_image_older_than_the_checkout_is_not_used(checkout):
     checkout.run()
     checkout.change("cpu-requirements.txt")
-    for function in ("use_environment", "use_environment_to_plan"):
+    for function in ("use_environment", "is_dry_run=true; use_environment"):
         done = checkout.source(function, TPRIMAT_IN_CONTAINER="1")
         assert (done.returncode, checkout.calls()) == (1, [])
         assert done.stderr.startswith("error: environment: the image is older than cpu-requirements.txt")
