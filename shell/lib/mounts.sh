@@ -71,10 +71,12 @@ mount_checkout() {
 }
 
 # The engine would also create a missing folder, but owned by root.
-_make_folder() { # <setting> <folder>
-  if [[ ${is_dry_run:-false} == true || -d $2 ]]; then return; fi
-  mkdir -p -- "$2" 2>/dev/null ||
-    refuse "$1=$2: cannot be created; name a folder of yours, e.g. $1=output"
+_mount_writable() { # <setting> <folder>
+  if [[ ${is_dry_run:-false} == false && ! -d $2 ]]; then
+    mkdir -p -- "$2" 2>/dev/null || refuse "$1=$2: cannot be created; name a folder of yours, e.g. $1=output"
+  fi
+  _mount rw "$1" "$2"
+  PATH_SETTINGS+=("$1=$(path_inside "$2")")
 }
 
 mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
@@ -82,9 +84,7 @@ mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
   path=$(setting "$@")
   refuse_secret "$1" "$path"
   path=$(_absolute "$path")
-  _make_folder "$1" "$path"
-  _mount rw "$1" "$path"
-  PATH_SETTINGS+=("$1=$(path_inside "$path")")
+  _mount_writable "$1" "$path"
 }
 
 # purge removes the folder itself and refuses a mount point, so the container gets the parent folder. Links, mounts and the
@@ -105,17 +105,10 @@ mount_parent() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
   if [[ -d $path ]]; then _mount rw "$1" "$(dirname -- "$path")"; fi
 }
 
-# A file may be a link to another folder, as in the hub's cache.
-_mount_place_of() { # <setting> <absolute path of a file, a prefix or a folder>
-  local place=$2
-  if [[ ! -d $place ]]; then place=$(dirname -- "$place"); fi
-  # the suite itself reports a missing path, with what it expects
-  if [[ -d $place ]]; then _mount ro "$1" "$place"; fi
-  if [[ -L $2 && -f $2 ]]; then _mount ro "$1" "$(dirname -- "$(realpath -- "$2")")"; fi
-}
-
+# A file, a prefix, a folder or a glob. A file may be a link to another folder, as in the hub's cache. The suite itself
+# reports a missing path, with what it expects.
 mount_dataset() { # <arguments of the script...>
-  local value path
+  local value path place
   value=$(setting DATASET "$@")
   refuse_secret DATASET "$value" # realpath would make another text of an address
   case $value in
@@ -127,7 +120,10 @@ mount_dataset() { # <arguments of the script...>
     path=${path%%[*?[]*}
     path=${path%/*}
   fi
-  _mount_place_of DATASET "${path:-/}"
+  path=${path:-/} place=$path
+  if [[ ! -d $place ]]; then place=$(dirname -- "$place"); fi
+  if [[ -d $place ]]; then _mount ro DATASET "$place"; fi
+  if [[ -L $path && -f $path ]]; then _mount ro DATASET "$(dirname -- "$(realpath -- "$path")")"; fi
 }
 
 # TOKENIZER is a folder if one exists, else a name on the hub.
@@ -147,9 +143,7 @@ mount_hub_cache() {
     if [[ $key != HF_HOME ]]; then home=${!key:-}; fi
     if [[ -z $home ]]; then continue; fi
     home=$(_absolute "$home")
-    _make_folder "$key" "$home"
-    _mount rw "$key" "$home"
-    PATH_SETTINGS+=("$key=$(path_inside "$home")")
+    _mount_writable "$key" "$home"
   done
 }
 

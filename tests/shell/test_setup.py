@@ -197,7 +197,7 @@ def test_scripts_set_up_only_what_is_missing_and_a_plan_nothing(checkout):
         assert done.stdout == f"{checkout.root}|{checkout.venv}/bin/python"
         assert bool(checkout.calls()) is is_first
     before = checkout.stamps()
-    for function, changes_it in (("use_environment_to_plan", False), ("use_environment", True)):
+    for function, changes_it in (("is_dry_run=true; use_environment", False), ("use_environment", True)):
         checkout.source(function, PLATFORM="nvd")
         assert bool(checkout.calls()) is changes_it and checkout.stamps() == before
 
