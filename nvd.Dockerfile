@@ -26,7 +26,7 @@ RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
 
 COPY --chmod=0755 . ./
 ENV TPRIMAT_IN_CONTAINER=1
-RUN PLATFORM=nvd ./shell/inside/probe_image.sh
+RUN PLATFORM=nvd ./shell/inside/setup_image.sh probe
 # The entry point of a base image prints a banner to stdout, where the output of our scripts belongs.
 ENTRYPOINT []
 CMD ["bash"]

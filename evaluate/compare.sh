@@ -10,30 +10,23 @@
 #          cannot be written; 2 bad input, or no result found. With --against: 0 every job passes; 1 at least one fails;
 #          3 none fails, and at least one is unknown
 # Example: evaluate/compare.sh amd.zip nvd.zip --output report --by platform
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: compare: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/../shell/lib/environment.sh" || exit
 
 main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/lib/environment.sh"
-  show_help_if_asked "$@"
-  # shellcheck source=shell/lib/reading.sh
-  source "$ROOT/shell/lib/reading.sh"
-  local argument settings=() rest=() platform folder
+  local argument settings=() rest=() folder
   for argument in "$@"; do
     if [[ $argument == [A-Z]*=* ]]; then settings+=("$argument"); else rest+=("$argument"); fi
   done
   if ((${#rest[@]} == 0)); then
-    take_settings "${settings[@]}"
-    platform=$("$ROOT/shell/platform.sh")
+    take_arguments "${settings[@]}"
     use_any_python
-    folder=$(PYTHONPATH=$ROOT "$PYTHON" -m utils.configure --platform "$platform" --get results_dir "${SETTINGS[@]}")
+    folder=$(PYTHONPATH=$ROOT "$PYTHON" -m utils.configure --platform "$PLATFORM" --get results_dir "${ARGUMENTS[@]}")
     rest=("$folder")
   elif ((${#settings[@]})); then
-    echo "error: compare: got ${rest[*]} and ${settings[*]}, wanted folders or settings; leave out one of them" >&2
-    exit 2
+    refuse "compare: got ${rest[*]} and ${settings[*]}, wanted folders or settings; leave out one of them"
   fi
-  start_reading evaluate.compare "${rest[@]}"
+  use_reading_environment evaluate.compare "${rest[@]}"
+  start_in_folder_of_caller evaluate.compare "${rest[@]}"
 }
 
 main "$@"

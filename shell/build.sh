@@ -12,78 +12,43 @@
 # Writes:  the image; for apptainer tprimat_<platform>.sif and .sif.sha256 in TPRIMAT_SIF_DIR (default: the checkout)
 # Exits:   0 built, 1 failed, 2 bad argument or no engine that works, 128 + signal interrupted
 # Example: ./shell/build.sh PLATFORM=nvd RUNTIME=podman
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: build: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/runtime.sh"
 
-dry_run=false
 child=''
 leftovers=()
 
 main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
-  # shellcheck source=shell/lib/runtime.sh
-  source "$ROOT/shell/lib/runtime.sh"
-  # shellcheck source=shell/lib/setting.sh
-  source "$ROOT/shell/lib/setting.sh"
-  # shellcheck source=shell/lib/build_settings.sh
-  source "$ROOT/shell/lib/build_settings.sh"
-  show_help_if_asked "$@"
-  local platform engine base lent
-  PLATFORM=cpu check_arguments "$@"
+  local base lent
   take_arguments "$@"
+  export_settings build '--dry-run or KEY=VALUE' "${ARGUMENTS[@]}"
   cd -- "$ROOT"
-  platform=$("$ROOT/shell/platform.sh")
-  pick_engine "$platform"
-  if [[ $RUNTIME == apptainer ]]; then refuse_file_of_user "$platform"; fi
+  pick_engine
+  if [[ $RUNTIME == apptainer ]]; then refuse_file_of_user "$PLATFORM"; fi
   lent=$(mktemp -d) # readable by this user only
   leftovers+=("$lent")
   trap 'rm -rf -- "${leftovers[@]}"' EXIT
   trap 'stop TERM 143' TERM
   trap 'stop INT 130' INT
-  base=${BASE_IMAGE:-$(sed -n 's/^ARG BASE_IMAGE=//p' "$platform.Dockerfile")}
-  build "$platform"
-  if [[ $RUNTIME == apptainer ]]; then convert "$platform"; fi
-  if [[ $dry_run == false ]]; then
-    printf '%s %s\n' "$(image_of "$RUNTIME" "$platform")" "$(image_digest "$RUNTIME" "$platform")"
+  base=${BASE_IMAGE:-$(sed -n 's/^ARG BASE_IMAGE=//p' "$PLATFORM.Dockerfile")}
+  build "$PLATFORM"
+  if [[ $RUNTIME == apptainer ]]; then convert "$PLATFORM"; fi
+  if [[ $is_dry_run == false ]]; then
+    printf '%s %s\n' "$(image_of "$RUNTIME" "$PLATFORM")" "$(image_digest "$RUNTIME" "$PLATFORM")"
   fi
-}
-
-die() { # <exit code> <message...>
-  printf 'error: build: %s\n' "${*:2}" >&2
-  exit "$1"
-}
-
-take_arguments() { # <arguments of the script...>; sets dry_run, exports settings
-  local argument
-  for argument in "$@"; do
-    case $argument in
-      --dry-run) dry_run=true ;;
-      [A-Z]*=*) export "${argument?}" ;;
-      *) die 2 "got argument '$argument', wanted --dry-run or KEY=VALUE" ;;
-    esac
-  done
 }
 
 # A dry run prints its commands on any machine, with a note if they cannot be started here.
-pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (what builds it)
-  local wanted reason
+pick_engine() { # sets RUNTIME (what the image is for) and engine (what builds it)
+  local wanted
   wanted=$(setting RUNTIME)
-  engine=$wanted
-  case $wanted in
-    native) die 2 "RUNTIME=native uses no image; use auto, docker, podman or apptainer" ;;
-    apptainer) engine=auto ;;
-  esac
-  if [[ $wanted == apptainer && $dry_run == false ]] && ! type -P apptainer >/dev/null; then
-    die 2 "RUNTIME=apptainer: apptainer is not on PATH"
+  if [[ $wanted == native ]]; then
+    refuse "build: RUNTIME=native uses no image; use auto, docker, podman or apptainer"
+  elif [[ $wanted == apptainer && $is_dry_run == false ]] && ! type -P apptainer >/dev/null; then
+    refuse "build: RUNTIME=apptainer: apptainer is not on PATH"
   fi
-  if [[ $dry_run == true && $engine == @(docker|podman) ]] && ! reason=$(pick_runtime "$engine" "$1" build 2>&1); then
-    printf 'note: cannot be started here: %s\n' "${reason#error: }" >&2
-    RUNTIME=$engine
-  else
-    pick_runtime "$engine" "$1" build || exit
-    engine=$RUNTIME
-  fi
+  pick_runtime "${wanted/apptainer/auto}" "$PLATFORM" build
+  engine=$RUNTIME
   if [[ $wanted == apptainer ]]; then RUNTIME=apptainer; fi
 }
 
@@ -91,7 +56,7 @@ pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (w
 # so that the signal also reaches what podman started for a step of the build.
 run() { # <command...>
   local line
-  if [[ $dry_run == true ]]; then
+  if [[ $is_dry_run == true ]]; then
     printf -v line ' %q' "$@"
     printf '%s\n' "${line# }"
     return
@@ -100,7 +65,10 @@ run() { # <command...>
   "$@" </dev/null >&2 &
   child=$!
   set +m
-  wait "$child" || die 1 "'$1 $2' failed with exit code $?, its reason is above"
+  wait "$child" || {
+    printf "error: build: '%s %s' failed with exit code %s, its reason is above\n" "$1" "$2" $? >&2
+    exit 1
+  }
   child=''
 }
 
@@ -138,7 +106,7 @@ build() { # <platform>
   export DOCKER_BUILDKIT=1 # without buildx, docker then says so instead of rejecting the secrets
   run "$engine" build --tag "$(image_of "$engine" "$1")" --file "$1.Dockerfile" --build-arg "BASE_IMAGE=$base" \
     --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=${commit:-unknown}" "${options[@]}" "${extra[@]}" .
-  if [[ $dry_run == false ]]; then printf 'built in %s s\n' "$((SECONDS - started))" >&2; fi
+  if [[ $is_dry_run == false ]]; then printf 'built in %s s\n' "$((SECONDS - started))" >&2; fi
 }
 
 # A file of ours has its digest beside it, with its name.
@@ -149,25 +117,80 @@ refuse_file_of_user() { # <platform>
   if [[ $digest == *"  "*"tprimat_$1.sif" ]]; then return; fi
   for path in "$sif" "$sif.sha256"; do
     if [[ -e $path || -L $path ]]; then
-      die 2 "$path: exists, and this suite has not written it; set TPRIMAT_SIF_DIR to another folder, or remove it"
+      refuse "build: $path: exists, and this suite has not written it; set TPRIMAT_SIF_DIR to another folder, or remove it"
     fi
   done
 }
 
 # The file gets its name last: an interrupt must not leave a partial file that looks like an image.
 convert() { # <platform>
-  local sif archive
+  local sif archive format=()
   sif=$(image_of apptainer "$1")
   archive=$(dirname -- "$sif")/.tprimat_$1.tar
   leftovers+=("$archive" "$sif.new")
   rm -f -- "$archive" # podman refuses to overwrite it
-  case $engine in
-    docker) run docker save --output "$archive" "$(image_of docker "$1")" ;;
-    podman) run podman save --format docker-archive --output "$archive" "$(image_of podman "$1")" ;;
-  esac
+  if [[ $engine == podman ]]; then format=(--format docker-archive); fi
+  run "$engine" save "${format[@]}" --output "$archive" "$(image_of "$engine" "$1")"
   run apptainer build --force "$sif.new" "docker-archive:$archive"
   run mv -f -- "$sif.new" "$sif"
-  if [[ $dry_run == false ]]; then sha256sum -- "$sif" >"$sif.sha256"; fi
+  if [[ $is_dry_run == false ]]; then sha256sum -- "$sif" >"$sif.sha256"; fi
+}
+
+# Settings of this machine with which the build reaches packages: pip's, certificates, proxies. They are passed as secrets,
+# which are files that exist only during the build: an address that contains a password is then in no command line and in no
+# layer. podman mounts the folders of packages that they name; docker build cannot.
+lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings for shell/inside/setup_image.sh
+  local user=${PIP_CONFIG_FILE:-} global='' cert file folder
+  for file in "$HOME/.pip/pip.conf" "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf"; do
+    if [[ -z ${PIP_CONFIG_FILE:-} && -f $file ]]; then user=$file; fi
+  done
+  for file in /etc/xdg/pip/pip.conf /etc/pip.conf; do
+    if [[ -f $file ]]; then global=$file; fi
+  done
+  if [[ ${PIP_CONFIG_FILE:-} == /dev/null ]]; then user='' global=''; fi # pip reads no file then
+  # the first that pip itself would use
+  cert=${PIP_CERT:-$(sed -n '/^ *cert *=/{s/^[^=]*= *//p;q}' "$user" "$global" 2>/dev/null || true)}
+  cert=${cert:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-}}}
+  (umask 077 && _write_settings "$cert" >"$1/settings")
+  options+=(--secret "id=settings,src=$1/settings")
+  if [[ -f $global ]]; then options+=(--secret "id=pip_global,src=$global"); fi
+  if [[ -f $user ]]; then options+=(--secret "id=pip_user,src=$user"); fi
+  if [[ -f $cert ]]; then options+=(--secret "id=pip_cert,src=$cert"); fi
+  while IFS= read -r folder; do
+    if [[ $2 == podman ]]; then
+      options+=(--volume "$folder:$folder:ro")
+    else
+      printf 'warning: build: pip takes packages from %s, which docker cannot mount; use RUNTIME=podman or an index\n' \
+        "$folder" >&2
+    fi
+  done < <(_folders "$user" "$global")
+}
+
+_write_settings() { # <certificates>
+  local name
+  for name in "${!PIP_@}" http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
+    case $name in
+      PIP_CERT | PIP_CONFIG_FILE | PIP_CACHE_DIR) ;;
+      *) if [[ -n ${!name:-} ]]; then printf 'export %s=%q\n' "$name" "${!name}"; fi ;;
+    esac
+  done
+  printf 'export XDG_CONFIG_DIRS=/run/tprimat/global XDG_CONFIG_HOME=/run/tprimat/user\n'
+  if [[ -f $1 ]]; then printf 'export PIP_CERT=/run/tprimat/cert.pem\n'; fi
+}
+
+# Print the folders of packages. An index of files keeps its packages beside its pages, so its parent folder is needed.
+_folders() { # <pip.conf...>
+  local word
+  { cat -- "$@" <(printf '%s\n' "${PIP_FIND_LINKS:-}" "${PIP_INDEX_URL:-}" "${PIP_EXTRA_INDEX_URL:-}") 2>/dev/null || true; } |
+    tr -s '[:space:]=' '\n' |
+    while IFS= read -r word; do
+      case $word in
+        file:///*) word=$(dirname -- "${word#file://}") ;;
+        /*) ;;
+        *) continue ;;
+      esac
+      if [[ -d $word && $word != / ]]; then printf '%s\n' "$word"; fi
+    done | sort -u
 }
 
 main "$@"

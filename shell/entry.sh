@@ -7,33 +7,26 @@
 # Writes:  what is run inside can write to OUTPUT_DIR, DATA_DIR and the hub's cache, and nowhere else on this machine
 # Exits:   with the exit code of the shell or the command; 2 for bad input, or if the RUNTIME that is named does not work
 # Example: ./shell/entry.sh -- bash train/train_amd_prim_llama.sh RUNS=1
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: entry: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
-main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  if [[ ${1:-} != -- ]]; then show_help_if_asked "${1:-}"; fi
-  local settings=() argument
-  while (($#)) && [[ $1 != -- ]]; do
-    settings+=("$1")
-    shift
-  done
-  shift || true # nothing is left if there was no --
-  if ((! $#)); then set -- bash; fi
-  take_run_arguments "${settings[@]}"
-  for argument in "${ARGUMENTS[@]}"; do
-    if [[ $argument != [A-Z]*=* ]]; then refuse "entry: got '$argument', wanted KEY=VALUE, or -- before a command"; fi
-    if ! is_setting "${argument%%=*}" && ! is_passed "${argument%%=*}"; then
-      refuse "entry: $argument: neither a setting nor a variable that affects speed; name it in TPRIMAT_ENV_NAMES too"
-    fi
-    export "${argument?}"
-  done
-  load_secrets
-  choose_runtime run
-  if [[ $RUNTIME == native ]]; then run_here "$@"; fi
-  mount_for_jobs
-  open_in_container entry "$@"
-}
-
-main "$@"
+settings=()
+while (($#)) && [[ $1 != -- ]]; do
+  settings+=("$1")
+  shift
+done
+shift || true # nothing is left if there was no --
+if ((! $#)); then set -- bash; fi
+take_run_arguments "${settings[@]}"
+for argument in "${ARGUMENTS[@]}"; do
+  if [[ $argument != [A-Z]*=* ]]; then refuse "entry: got '$argument', wanted KEY=VALUE, or -- before a command"; fi
+  if ! is_setting "${argument%%=*}" && ! is_passed "${argument%%=*}"; then
+    refuse "entry: $argument: neither a setting nor a variable that affects speed; name it in TPRIMAT_ENV_NAMES too"
+  fi
+  export "${argument?}"
+done
+load_secrets
+choose_runtime run
+if [[ $RUNTIME == native ]]; then run_here "$@"; fi
+mount_for_jobs
+open_in_container entry "$@"

@@ -12,16 +12,8 @@
 # Exits:   0 shown and ended as asked, also on a machine without a GPU; 1 a driver or a process does not answer;
 #          2 bad input, or not agreed
 # Example: ./shell/gpu.sh --end-ours
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: gpu: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 
-main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
-  show_help_if_asked "$@"
-  use_any_python
-  cd "$ROOT"
-  exec "$PYTHON" -m train.machine.gpu_command "$@"
-}
-
-main "$@"
+use_any_python
+cd "$ROOT"
+exec "$PYTHON" -m train.machine.gpu_command "$@"

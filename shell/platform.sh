@@ -9,20 +9,9 @@
 # Writes:  one word on stdout
 # Exits:   0; 2 with one error line if the platform cannot be determined without guessing
 # Example: ./shell/platform.sh
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: platform: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 
 root=${TPRIMAT_SYSROOT:-}
-
-die() {
-  printf 'error: platform: %s\n' "$1" >&2
-  exit 2
-}
-
-# No word that is meant for a platform is so long, and a secret is.
-shown() { # <bad word>
-  if [[ $1 =~ [A-Za-z0-9_-]{20} || $1 == *@* ]]; then printf '***'; else printf '%s' "$1"; fi
-}
 
 # The tool of a faulty driver can hang, hence the time limit. Its own error messages are not our output.
 lists_device() { # <extended regex of one listed device> <command...>
@@ -42,7 +31,7 @@ any_exists() { # <glob...>
 has_nvidia() {
   if lists_device '^GPU [0-9]' nvidia-smi -L; then return 0; fi
   if any_exists '/dev/nvidia[0-9]*' '/proc/driver/nvidia/gpus/*'; then
-    die "got an NVIDIA device node, wanted a GPU in 'nvidia-smi -L' too; repair the driver or start the container \
+    refuse "platform: got an NVIDIA device node, wanted a GPU in 'nvidia-smi -L' too; repair the driver or start the container \
 with --gpus all, or set PLATFORM=nvd or PLATFORM=cpu"
   fi
   return 1
@@ -56,7 +45,7 @@ has_amd() {
   local topology is_topology_read=true
   if ! any_exists /dev/kfd; then
     if amd_tool_lists_gpu; then
-      die "got an AMD GPU without /dev/kfd, wanted both; start the container with --device=/dev/kfd \
+      refuse "platform: got an AMD GPU without /dev/kfd, wanted both; start the container with --device=/dev/kfd \
 --device=/dev/dri, or set PLATFORM=amd or PLATFORM=cpu"
     fi
     return 1
@@ -66,7 +55,7 @@ has_amd() {
   if grep -Eq '^simd_count [1-9]' <<<"$topology" || amd_tool_lists_gpu; then return 0; fi
   # The driver creates /dev/kfd even without a GPU: only the kernel's own list shows that there is none.
   if [[ $is_topology_read == true ]]; then return 1; fi
-  die "got /dev/kfd, wanted a GPU in the kernel's topology, 'rocm-smi' or 'amd-smi list' too; repair the driver, \
+  refuse "platform: got /dev/kfd, wanted a GPU in the kernel's topology, 'rocm-smi' or 'amd-smi list' too; repair the driver, \
 or set PLATFORM=amd or PLATFORM=cpu"
 }
 
@@ -81,11 +70,11 @@ detect() {
   if has_nvidia; then found+=(nvd); fi
   if has_amd; then found+=(amd); fi
   if has_other_accelerator; then
-    die "got an accelerator that is neither AMD nor NVIDIA, wanted one of these; set PLATFORM=${found[0]:-cpu} to \
+    refuse "platform: got an accelerator that is neither AMD nor NVIDIA, wanted one of these; set PLATFORM=${found[0]:-cpu} to \
 leave it unused"
   fi
   if ((${#found[@]} > 1)); then
-    die "got AMD and NVIDIA GPUs in one machine, wanted one vendor; set PLATFORM=amd or PLATFORM=nvd"
+    refuse "platform: got AMD and NVIDIA GPUs in one machine, wanted one vendor; set PLATFORM=amd or PLATFORM=nvd"
   fi
   printf '%s\n' "${found[0]:-cpu}"
 }
@@ -94,16 +83,15 @@ main() {
   local argument
   for argument in "$@"; do
     case $argument in
-      -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && return ;;
       PLATFORM=*) PLATFORM=${argument#PLATFORM=} ;;
       [A-Z]*=*) ;;
-      *) die "got argument '$(shown "$argument")', wanted PLATFORM=amd, PLATFORM=nvd or PLATFORM=cpu" ;;
+      *) refuse "platform: got argument '$argument', wanted PLATFORM=amd, PLATFORM=nvd or PLATFORM=cpu" ;;
     esac
   done
   case ${PLATFORM:-} in
     '') detect ;;
     amd | nvd | cpu) printf '%s\n' "$PLATFORM" ;;
-    *) die "got PLATFORM=$(shown "$PLATFORM"), wanted amd, nvd or cpu; unset it to have the platform detected" ;;
+    *) refuse "platform: got PLATFORM=$PLATFORM, wanted amd, nvd or cpu; unset it to have the platform detected" ;;
   esac
 }
 

@@ -13,29 +13,16 @@
 # Writes:  .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
 # Exits:   0 prepared and verified, 2 bad input, 128 + signal interrupted, 1 failed
 # Example: ./shell/run_data.sh DATASET=c4 SAMPLES=50000
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_data: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
-main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  show_help_if_asked "$@"
-  take_run_arguments "$@"
-  local argument others=() any=(--for-any-training)
-  for argument in "${ARGUMENTS[@]}"; do
-    case $argument in
-      --for-this-training) any=() && exec >/dev/null ;; # the prefixes are of no use to the matrix that calls it
-      *) others+=("$argument") ;;
-    esac
-  done
-  ARGUMENTS=("${others[@]}")
-  load_secrets
-  choose_runtime run
-  if [[ $RUNTIME == native ]]; then
-    run_here "$PYTHON" -m data.prepare "${any[@]}" --platform "$PLATFORM" --workers "$(nproc)" "${ARGUMENTS[@]}"
-  fi
-  mount_for_jobs
-  run_in_container jobs data shell/run_data.sh "${INNER[@]}"
-}
-
-main "$@"
+take_run_arguments "$@"
+fit=(--for-any-training)
+if take_option --for-this-training; then fit=() && exec >/dev/null; fi # the prefixes are of no use to the caller
+load_secrets
+choose_runtime run
+if [[ $RUNTIME == native ]]; then
+  run_here "$PYTHON" -m data.prepare "${fit[@]}" --platform "$PLATFORM" --workers "$(nproc)" "${ARGUMENTS[@]}"
+fi
+mount_for_jobs
+run_in_container jobs data shell/run_data.sh "${INNER[@]}"

@@ -13,21 +13,10 @@
 # Writes:  .venv, DATA_DIR, OUTPUT_DIR/hour_*/train_*.json, OUTPUT_DIR/gpu_hour/, probe_*.json, profiles/, logs/
 # Exits:   0 all parts that were started succeeded, 2 bad input, 1 otherwise
 # Example: ./shell/run_gpu_hour.sh --only "llama SL 2048" OUTPUT_DIR=output-h100
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_gpu_hour: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
-main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  show_help_if_asked "$@"
-  take_run_arguments "$@"
-  load_secrets
-  choose_runtime run
-  if [[ $RUNTIME == native ]]; then
-    if [[ $is_dry_run == true ]]; then use_environment_to_plan; else use_environment; fi
-    start_here benchmarks.gpu "${DRY_RUN[@]}"
-  fi
-  run_jobs gpu-hour shell/run_gpu_hour.sh
-}
-
-main "$@"
+take_run_arguments "$@"
+load_secrets
+choose_runtime run
+run_jobs gpu-hour benchmarks.gpu shell/run_gpu_hour.sh

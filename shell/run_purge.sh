@@ -15,25 +15,21 @@
 # Exits:   0 done; 1 something could not be removed; 2 bad input, a folder that nothing may be removed from, or a RUNTIME
 #          that does not work
 # Example: ./shell/run_purge.sh --dry-run
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_purge: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
-main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  show_help_if_asked "$@"
-  take_run_arguments "$@"
-  choose_runtime tools
-  if [[ $RUNTIME == native ]]; then
-    use_any_python
-    start_here utils.housekeeping.purge "${DRY_RUN[@]}"
-  fi
-  mount_for_purge
-  if [[ $is_dry_run == true ]]; then run_in_container tools purge shell/run_purge.sh --here "${INNER[@]}"; fi
-  if [[ $can_start == true ]]; then
-    is_dry_run=false
-    run_in_container tools purge shell/run_purge.sh --here "${DRY_RUN[@]}" "${INNER[@]}"
-  fi
-}
-
-main "$@"
+take_run_arguments "$@"
+choose_runtime tools
+if [[ $RUNTIME == native ]]; then
+  use_any_python
+  start_module utils.housekeeping.purge "${DRY_RUN[@]}"
+fi
+mount_parent OUTPUT_DIR "${ARGUMENTS[@]}"
+if [[ " ${ARGUMENTS[*]} " == *" --with-data "* ]]; then mount_parent DATA_DIR "${ARGUMENTS[@]}"; fi
+mount_checkout
+take_inner
+if [[ $is_dry_run == true ]]; then run_in_container tools purge shell/run_purge.sh --here "${INNER[@]}"; fi
+if [[ $can_start == true ]]; then
+  is_dry_run=false
+  run_in_container tools purge shell/run_purge.sh --here "${DRY_RUN[@]}" "${INNER[@]}"
+fi

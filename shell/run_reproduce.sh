@@ -11,16 +11,11 @@
 # Writes:  as run_train.sh, with LABEL=reproduced-ARCHIVE
 # Exits:   0 every job passes; 1 one fails; 3 none fails and one is unknown; 2 bad input; 128 + signal interrupted
 # Example: ./shell/run_reproduce.sh nvd.zip --at-least 97 DATA_DIR=/data
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_reproduce: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
 main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  show_help_if_asked "$@"
-  # shellcheck source=shell/lib/reading.sh
-  source "$ROOT/shell/lib/reading.sh"
-  local argument archive="" least=() settings=() plan line arguments dry_run=() label folder code
+  local argument archive="" least=() settings=() plan line arguments label folder code
   while (($#)); do
     case $1 in
       --at-least) least=("$1" "${2:-}") && shift ;;
@@ -31,8 +26,7 @@ main() {
     shift
   done
   if [[ ! -f $archive ]]; then
-    echo "error: reproduce: got '${archive}', wanted one archive of run_wrap.sh; see shell/run_reproduce.sh --help" >&2
-    exit 2
+    refuse "reproduce: got '${archive}', wanted one archive of run_wrap.sh; see shell/run_reproduce.sh --help"
   fi
   archive=$(readlink -f -- "$archive")
   take_run_arguments "${settings[@]}"
@@ -43,26 +37,21 @@ main() {
     if [[ $plan ]]; then printf '%s\n' "$plan"; fi
     exit "$code"
   }
-  if [[ $is_dry_run == true ]]; then dry_run=(--dry-run); fi
   label=$(basename -- "$archive" .zip)
   label=reproduced-${label//[^A-Za-z0-9._-]/-}
   while IFS= read -r line; do
     IFS=$'\t' read -r -a arguments <<<"$line"
     code=0
-    "$ROOT/shell/run_train.sh" "${dry_run[@]}" "${arguments[@]}" "${ARGUMENTS[@]}" "LABEL=$label" </dev/null || code=$?
+    "$ROOT/shell/run_train.sh" "${DRY_RUN[@]}" "${arguments[@]}" "${ARGUMENTS[@]}" "LABEL=$label" </dev/null || code=$?
     if ((code == 2 || code > 128)); then exit "$code"; fi
   done <<<"$plan"
   if [[ $is_dry_run == true ]]; then exit 0; fi
   folder=$(PYTHONPATH=$ROOT "$PYTHON" -m utils.configure --platform "$PLATFORM" --get results_dir "${ARGUMENTS[@]}" "LABEL=$label")
-  code=0
-  reproduce judge --results "$folder" || code=$?
-  exit "$code"
+  reproduce judge --results "$folder"
 }
 
 reproduce() { # <plan|judge> [more options...]
-  local step=$1
-  shift
-  PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$PYTHON" -m evaluate.reproduce "$step" "$archive" --platform "$PLATFORM" "${least[@]}" "$@"
+  PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$PYTHON" -m evaluate.reproduce "$1" "$archive" --platform "$PLATFORM" "${least[@]}" "${@:2}"
 }
 
 main "$@"

@@ -13,44 +13,28 @@
 # Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.{json,html}
 # Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_slurm: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
-
-# Only this step gets the hub's token.
-prepare_data() { # <platform> <settings...>
-  # shellcheck source=shell/lib/secrets.sh
-  source "$ROOT/shell/lib/secrets.sh"
-  load_secrets
-  "$PYTHON" -m data.prepare --platform "$1" --workers "$(nproc)" "${@:2}" >/dev/null
-}
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/passed.sh"
 
 main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
-  show_help_if_asked "$@"
-  # shellcheck source=shell/lib/setting.sh
-  source "$ROOT/shell/lib/setting.sh"
-  take_settings "$@"
-  local platform argument is_dry_run=false settings=()
-  platform=$("$ROOT/shell/platform.sh")
-  export PLATFORM=$platform
-  for argument in "${SETTINGS[@]}"; do
-    case $argument in
-      --dry-run) is_dry_run=true ;;
-      -*) ;;
-      *) settings+=("$argument") ;;
-    esac
+  local argument settings=()
+  take_arguments "$@"
+  for argument in "${ARGUMENTS[@]}"; do
+    if [[ $argument != -* ]]; then settings+=("$argument"); fi
   done
-  if [[ $is_dry_run == true ]]; then
-    use_environment_to_plan
-  elif [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
+  if [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
     use_environment
   else # preparing data, submitting and following need only the smallest set of packages
     PLATFORM=cpu use_environment
   fi
   cd "$ROOT"
-  if [[ $is_dry_run == false ]]; then (prepare_data "$platform" "${settings[@]}" LAUNCHER=slurm); fi
-  start_module train.slurm
+  if [[ $is_dry_run == false ]]; then
+    ( # only this step gets the hub's token
+      load_secrets
+      "$PYTHON" -m data.prepare --platform "$PLATFORM" --workers "$(nproc)" "${settings[@]}" LAUNCHER=slurm >/dev/null
+    )
+  fi
+  start_module train.slurm "${DRY_RUN[@]}"
 }
 
 main "$@"

@@ -12,21 +12,10 @@
 # Writes:  as run_train.sh without its comparison, and OUTPUT_DIR/sweeps/<name>.json, <name>.png, <name>_best.env
 # Exits:   0 every point that was started has an ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_sweep.sh FRAMEWORK=mega MODEL=llama MBS=1,2,4 SL=2048,4096,8192
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_sweep: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
-main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  show_help_if_asked "$@"
-  take_run_arguments "$@"
-  load_secrets
-  choose_runtime run
-  if [[ $RUNTIME == native ]]; then
-    if [[ $is_dry_run == true ]]; then use_environment_to_plan; else use_environment; fi
-    start_here train.sweep "${DRY_RUN[@]}"
-  fi
-  run_jobs sweep shell/run_sweep.sh --here
-}
-
-main "$@"
+take_run_arguments "$@"
+load_secrets
+choose_runtime run
+run_jobs sweep train.sweep shell/run_sweep.sh --here

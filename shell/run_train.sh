@@ -15,8 +15,8 @@
 # Writes:  .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.{json,html}, compare.{html,md,png,json}
 # Exits:   0 every job succeeded and the results are valid, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_train.sh MODEL=mistral RUNS=5
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_train: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
 # Any Python but that of .venv, which is made or changed now.
 set_up() {
@@ -29,37 +29,19 @@ set_up() {
 }
 
 main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  show_help_if_asked "$@"
+  local launcher='' compare=(--compare)
   take_run_arguments "$@"
-  local launcher argument compare=(--compare) others=()
-  for argument in "${ARGUMENTS[@]}"; do
-    case $argument in
-      --compare) compare=(--compare) ;;
-      --no-compare) compare=() ;;
-      *) others+=("$argument") ;;
-    esac
-  done
-  ARGUMENTS=("${others[@]}")
-  if [[ $is_here == false ]]; then
-    launcher=$(setting LAUNCHER "${ARGUMENTS[@]}")
-    if [[ $launcher == slurm ]]; then exec "$ROOT/shell/run_slurm.sh" "${DRY_RUN[@]}" "${ARGUMENTS[@]}"; fi
-  fi
+  if take_option --no-compare; then compare=(); fi
+  if take_option --compare; then compare=(--compare); fi
+  if [[ $is_here == false ]]; then launcher=$(setting LAUNCHER "${ARGUMENTS[@]}"); fi
+  if [[ $launcher == slurm ]]; then exec "$ROOT/shell/run_slurm.sh" "${DRY_RUN[@]}" "${ARGUMENTS[@]}"; fi
   load_secrets
   choose_runtime run
-  if [[ $RUNTIME != native ]]; then
-    run_jobs train shell/run_train.sh --here
-    return
+  if [[ $RUNTIME == native ]]; then
+    if [[ $is_dry_run == false && -z ${TPRIMAT_IN_CONTAINER:-} ]] && ! environment_is_fresh runtime; then set_up; fi
+    ARGUMENTS=("${compare[@]}" "${ARGUMENTS[@]}")
   fi
-  if [[ $is_dry_run == true ]]; then
-    use_environment_to_plan
-  elif environment_is_fresh runtime || [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
-    use_environment
-  else
-    set_up
-  fi
-  start_here train.matrix "${compare[@]}" "${DRY_RUN[@]}"
+  run_jobs train train.matrix shell/run_train.sh --here
 }
 
 main "$@"

@@ -12,23 +12,18 @@
 # Exits:   0 packed; 1 a file contains a token, or the archive could not be written; 2 bad input, nothing to pack, or the
 #          RUNTIME that is named does not work
 # Example: ./shell/run_wrap.sh OUTPUT_DIR=results
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_wrap: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/run.sh"
 
-main() {
-  # shellcheck source=shell/lib/run.sh
-  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
-  show_help_if_asked "$@"
-  take_run_arguments "$@"
-  load_secrets
-  choose_runtime tools
-  if [[ $RUNTIME == native ]]; then
-    use_any_python
-    if [[ $is_dry_run == false ]]; then start_here utils.housekeeping.archive; fi
-    run_here "$PYTHON" -m utils.housekeeping.archive --platform "$PLATFORM" "${ARGUMENTS[@]}"
-  fi
-  mount_for_wrap
-  run_in_container tools wrap shell/run_wrap.sh --here "${INNER[@]}"
-}
-
-main "$@"
+take_run_arguments "$@"
+load_secrets
+choose_runtime tools
+if [[ $RUNTIME == native ]]; then
+  use_any_python
+  if [[ $is_dry_run == false ]]; then start_module utils.housekeeping.archive; fi
+  run_here "$PYTHON" -m utils.housekeeping.archive --platform "$PLATFORM" "${ARGUMENTS[@]}"
+fi
+mount_checkout
+mount_folder OUTPUT_DIR "${ARGUMENTS[@]}"
+take_inner
+run_in_container tools wrap shell/run_wrap.sh --here "${INNER[@]}"

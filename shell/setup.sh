@@ -8,13 +8,8 @@
 # Writes:  .venv, .venv.lock (in our images TPRIMAT_VENV in place of .venv)
 # Exits:   0 ready, 1 something could not be installed, 2 bad argument or platform
 # Example: ./shell/setup.sh PLATFORM=cpu
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: setup: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
-
-# shellcheck source=shell/lib/environment.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
-# shellcheck source=shell/lib/install.sh
-source "$ROOT/shell/lib/install.sh"
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+. "$ROOT/shell/lib/install.sh"
 
 MACHINE_TORCH=$VENV/.machine-torch.txt
 steps=3
@@ -23,10 +18,6 @@ current_step=0
 step() {
   current_step=$((current_step + 1))
   say "[$current_step/$steps] $*"
-}
-
-is_sound() {
-  [[ ! -e $VENV/.installing && -f $VENV/.made-for && $(<"$VENV/.made-for") == "$PLATFORM" ]] && "$PYTHON" -V &>/dev/null
 }
 
 make_venv() {
@@ -48,7 +39,7 @@ make_venv() {
     for line in "${machine[@]}"; do
       if [[ $line == /* ]]; then folders+=("$line"); fi
     done
-    printf '%s\n' "${folders[@]}" >"$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/machine.pth"
+    printf '%s\n' "${folders[@]}" >"$(packages_of "$PYTHON")/machine.pth"
     printf '%s\n' "${machine[@]:${#folders[@]}}" >"$MACHINE_TORCH"
   fi
   printf '%s\n' "$PLATFORM" >"$VENV/.made-for"
@@ -90,21 +81,20 @@ install_set() { # <runtime|dev> <requirements file>
 }
 
 main() {
-  local is_dev=false argument
-  show_help_if_asked "$@"
+  local is_dev=false version
   PLATFORM=cpu check_arguments "$@"
-  for argument in "$@"; do
-    case $argument in
-      --dev) is_dev=true steps=4 ;;
-      [A-Z]*=*) export "${argument?}" ;;
-      *) say "error: setup: got argument '$argument', wanted --dev or KEY=VALUE" && exit 2 ;;
-    esac
-  done
-  PLATFORM=$("$ROOT/shell/platform.sh")
-  export PLATFORM
+  ARGUMENTS=("$@")
+  if take_option --dev; then is_dev=true steps=4; fi
+  export_settings setup '--dev or KEY=VALUE' "${ARGUMENTS[@]}"
+  find_platform
   take_lock "$VENV" setup
   if environment_is_fresh runtime && { [[ $is_dev == false ]] || environment_is_fresh dev; }; then return; fi
-  if is_sound; then step "keeping .venv ($("$PYTHON" -V))"; else make_venv; fi
+  if [[ ! -e $VENV/.installing && -f $VENV/.made-for && $(<"$VENV/.made-for") == "$PLATFORM" ]] &&
+    version=$("$PYTHON" -V 2>/dev/null); then
+    step "keeping .venv ($version)"
+  else
+    make_venv
+  fi
   rm -f -- "$VENV"/.stamp-*
   install_torch
   install_set runtime "$PLATFORM-requirements.txt"

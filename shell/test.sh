@@ -10,11 +10,7 @@
 # Writes:  .venv through shell/setup.sh --dev; caches of the tools
 # Exits:   0 all passed, 1 a check failed or could not be set up
 # Example: ./shell/test.sh tests/utils -k schema
-if [ -z "${BASH_VERSION:-}" ]; then echo "error: test: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
-set -Eeuo pipefail
-
-# shellcheck source=shell/lib/environment.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
+. "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 
 failed=()
 
@@ -34,15 +30,10 @@ run_tests() { # <name> <pytest arguments...>
 
 main() {
   local scripts=() arguments=() argument names is_all=""
-  show_help_if_asked "$@"
-  for argument in "$@"; do
-    if [[ $argument == --all ]]; then
-      is_all=1
-    elif [[ $argument == [A-Z]*=* ]]; then
-      export "${argument?}"
-    else
-      arguments+=("$argument")
-    fi
+  ARGUMENTS=("$@")
+  if take_option --all; then is_all=1; fi
+  for argument in "${ARGUMENTS[@]}"; do
+    if [[ $argument == [A-Z]*=* ]]; then export "${argument?}"; else arguments+=("$argument"); fi
   done
   "$ROOT/shell/setup.sh" --dev || exit 1
   cd -- "$ROOT"

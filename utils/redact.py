@@ -134,7 +134,7 @@ def _percent_encoded(values: tuple[str, ...]) -> re.Pattern[str]:
 
 @cache
 def _of_file() -> list[str]:
-    """Return the values of secrets.env, whose grammar `shell/lib/secrets.sh` checks."""
+    """Return the values of secrets.env, whose grammar `shell/lib/passed.sh` checks."""
     try:
         lines = SECRETS_FILE.read_text(encoding="utf8", errors="replace").splitlines()
     except OSError:

@@ -16,26 +16,22 @@ forward() { # <signal>
   if [[ -n $child ]]; then kill -s "$1" "$child" 2>/dev/null || true; fi # it may have ended already
 }
 
-main() {
-  local code
-  trap 'forward INT' INT
-  trap 'forward TERM' TERM
-  trap 'forward HUP' HUP
-  if (($# == 0)); then
-    echo "error: init: got no command; see shell/inside/init.sh" >&2
-    exit 2
-  fi
-  # without job control, a shell starts its background jobs with Ctrl-C ignored
-  set -m
-  "$@" <&0 &
-  child=$!
-  set +m
-  if [[ -n $received ]]; then forward "$received"; fi
-  while true; do
-    received='' code=0
-    wait "$child" || code=$?
-    if [[ -z $received ]]; then exit "$code"; fi # else the signal only ended the wait
-  done
-}
-
-main "$@"
+if (($# == 0)); then
+  echo "error: init: got no command; see shell/inside/init.sh" >&2
+  exit 2
+fi
+for name in INT TERM HUP; do
+  # shellcheck disable=SC2064 # expand `name` now
+  trap "forward $name" "$name"
+done
+# without job control, a shell starts its background jobs with Ctrl-C ignored
+set -m
+"$@" <&0 &
+child=$!
+set +m
+if [[ -n $received ]]; then forward "$received"; fi
+while true; do
+  received='' code=0
+  wait "$child" || code=$?
+  if [[ -z $received ]]; then exit "$code"; fi # else the signal only ended the wait
+done

@@ -9,10 +9,5 @@
 # Exits:  with the exit code of the command
 set -Eeuo pipefail
 
-main() {
-  local assignment
-  while IFS= read -r -d '' assignment; do export "${assignment?}"; done <"${TPRIMAT_SYSROOT:-}/run/tprimat/environment"
-  exec "$@"
-}
-
-main "$@"
+while IFS= read -r -d '' assignment; do export "${assignment?}"; done <"${TPRIMAT_SYSROOT:-}/run/tprimat/environment"
+exec "$@"

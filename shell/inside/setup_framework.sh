@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# Print the Python that runs a framework with packages of its own; first make or repair its environment where it has one.
+# Print the Python that has packages of its own for one framework; first make or repair its environment where it has one.
 #
 # bridge and nemo need another Python, numpy, transformers and megatron-core than the suite may have: each has an
 # environment of 2 GB or more, and on NVIDIA GPUs, or in any container, the Python of the NeMo Framework container. prim
 # and titan use the PyTorch of .venv, which on a GPU is that of the image, and some packages more; in a container Primus
 # runs with AMD's Python. Nothing is added to a container's Python. Every Python must import what the trainer imports.
 #
+# evaluate is for the commands that read results, without torch. A python3 on PATH that can import all packages is taken as
+# it is, so nothing is installed on a machine without a network that has them.
+#
 # Usage:  shell/inside/setup_framework.sh bridge|nemo|prim|titan [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]
+#         shell/inside/setup_framework.sh evaluate [pandas] [pyarrow]   a Python that also has these: for tables, for Parquet
 # Reads:  <framework>-requirements.txt, .venv (in our images TPRIMAT_VENV), PLATFORM, PATH, PYENV_ROOT, PRIMUS_PATH,
-#         TPRIMAT_IN_CONTAINER; pip's own settings, proxies
+#         TPRIMAT_IN_CONTAINER; cpu-requirements.txt (version of pyarrow); pip's own settings, proxies
 # Writes: .venv-<framework> and its .lock (of titan in our images beside TPRIMAT_VENV); one path on stdout
 # Exits:  0; 1 no Python fits, or something is missing or could not be installed; 2 bad argument, or not for the platform
-set -Eeuo pipefail
+. "$(dirname -- "$(readlink -f -- "$0")")/../lib/environment.sh" || exit
+. "$ROOT/shell/lib/install.sh"
 
-# shellcheck source=shell/lib/environment.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../lib/environment.sh"
-# shellcheck source=shell/lib/install.sh
-source "$ROOT/shell/lib/install.sh"
-
-declare -A TITLES=([bridge]=Megatron-Bridge [nemo]=NeMo [prim]=Primus [titan]=torchtitan)
+declare -A TITLES=([bridge]=Megatron-Bridge [evaluate]="reading results" [nemo]=NeMo [prim]=Primus [titan]=torchtitan)
 declare -A SIZES=([bridge]="2 GB with the CPU build of PyTorch, 5.5 GB with that for CUDA; once" [nemo]="about 2.5 GB, once"
-  [prim]="about 1 GB, once" [titan]="about 60 MB, once")
+  [prim]="about 1 GB, once" [titan]="about 60 MB, once" [evaluate]="about 300 MB, once")
 declare -A VERSIONS=([bridge]=3.12 [nemo]=3.11)
 declare -A REASONS=([bridge]="megatron-bridge 0.6.2 takes no other" [nemo]="megatron-core 0.12.3 has no wheel for 3.12 and later")
 declare -A IMAGES=([bridge]=nvcr.io/nvidia/nemo:26.08 [nemo]="nvcr.io/nvidia/nemo:26.02, the last with NeMo 2")
@@ -29,28 +29,50 @@ PRIMUS=${PRIMUS_PATH:-/workspace/Primus}
 
 is_container() { [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; }
 
-# That of prim also depends on the PyTorch of .venv; titan's environment sees a renewed .venv at once.
+# The Python and the requirements of the environment; of prim also the PyTorch of .venv. titan's environment sees a renewed
+# .venv at once. The stamp is written last, so that an environment whose setup was interrupted is made anew.
 stamp() {
   if [[ $framework == prim ]]; then "$OWN/bin/python" -c 'import torch; print(torch.__version__)' 2>/dev/null || return 0; fi
-  stamp_of "$OWN" "$REQUIREMENTS"
+  { "$OWN/bin/python" -V && cat -- "$REQUIREMENTS"; } 2>/dev/null | sha256sum
 }
 
-is_fresh() { is_stamped "$OWN" "$(stamp)"; }
+is_fresh() { [[ -f $OWN/.stamp && -x $OWN/bin/python && $(<"$OWN/.stamp") == "$(stamp)" ]]; }
 
-# 0.6.0 is the first Megatron-Bridge with megatron.bridge.data.base (docs/releases/software-versions.md there). Primus is
+# End with one line where the Python of a framework cannot import what its trainer imports; without a GPU the module of
+# the trainer redirects CUDA to the CPU first. While an image is made it has no trainers yet; its probe comes later. 0.6.0
+# is the first Megatron-Bridge with megatron.bridge.data.base (docs/releases/software-versions.md there). Primus is
 # imported as a rank of its launcher, on the CPU; it imports loguru, first of its requirements.txt, only when it begins to
 # log (primus/core/utils/logger.py).
 require() { # <python>
-  local folders=$PRIMUS:${BACKEND_PATH:-$PRIMUS/third_party/Megatron-LM}
+  local output reason package=torch wanted folders=$ROOT code="import train.train_$framework"
+  if [[ ! -d $ROOT/train ]]; then return; fi
   case $framework in
-    bridge) require_imports bridge "$1" megatron-bridge "0.6.0 or later with all that it imports: nvcr.io/nvidia/nemo:26.08" ;;
-    nemo) require_imports nemo "$1" nemo_toolkit "2.3 to 2.7 with all that it imports: nvcr.io/nvidia/nemo:26.02" ;;
-    titan) require_imports titan "$1" torch "one that torchtitan 0.2.2 can be imported with: a newer image" ;;
+    evaluate) return ;;
+    bridge) package=megatron-bridge wanted="0.6.0 or later with all that it imports: nvcr.io/nvidia/nemo:26.08" ;;
+    nemo) package=nemo_toolkit wanted="2.3 to 2.7 with all that it imports: nvcr.io/nvidia/nemo:26.02" ;;
+    titan) wanted="one that torchtitan 0.2.2 can be imported with: a newer image" ;;
     prim)
-      LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 require_imports prim "$1" torch "all that Primus in $PRIMUS imports: rocm/primus" \
-        'import loguru, pretrain_gpt, primus.cli.main, primus.backends.megatron' "$ROOT/train/prim/on_cpu:$folders"
+      local -x LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+      wanted="all that Primus in $PRIMUS imports: rocm/primus"
+      code='import loguru, pretrain_gpt, primus.cli.main, primus.backends.megatron'
+      folders=$ROOT/train/prim/on_cpu:$PRIMUS:${BACKEND_PATH:-$PRIMUS/third_party/Megatron-LM}
       ;;
   esac
+  output=$(cd / && PYTHONPATH=$folders${PYTHONPATH:+:$PYTHONPATH} "$1" -c "$code" 2>&1) && return
+  reason="whose import ends with ${output##*$'\n'}"
+  if [[ $reason =~ "No module named '"([^\']+) ]]; then reason="which lacks ${BASH_REMATCH[1]}"; fi
+  output=$("$1" -c 'import importlib.metadata as m, sys; print(m.version(sys.argv[1]))' "$package" 2>/dev/null) ||
+    output='of no known version'
+  die "$framework" "got $package $output of $1, $reason; wanted $wanted, or leave $framework out of FRAMEWORK"
+}
+
+# Print the first Python of those on stdin that is none of the suite's and runs the code without an error.
+first_python() { # <code>
+  local path
+  while read -r path; do
+    if [[ $path != "$ROOT"/.venv* ]] && "$path" -c "$1" 2>/dev/null; then printf '%s\n' "$path" && return; fi
+  done
+  return 1
 }
 
 # The container's Python may have either name. .venv sees its packages (--system-site-packages) but is not that Python.
@@ -65,12 +87,21 @@ container_python() {
     "${IMAGES[$framework]}, without a GPU use RUNTIME=native, or leave $framework out: FRAMEWORK=mega,hf"
 }
 
+# Print the first Python of the framework's version that can make environments. A shim of pyenv fails where its version is
+# not chosen; the folder of its versions has the program itself.
 own_python() {
-  local version=${VERSIONS[$framework]} python
-  python=$(python_of_version "$version") ||
-    die "$framework" "got ${python:-no python3} on PATH, wanted Python $version with its venv module" \
-      "(${REASONS[$framework]}); install python$version, or leave $framework out: FRAMEWORK=mega,hf"
-  printf '%s\n' "$python"
+  local wanted=${VERSIONS[$framework]} path version found='no python3'
+  while read -r path; do
+    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
+    version=$("$path" -V 2>/dev/null) || continue
+    found=$version
+    if [[ $found == "Python $wanted."* ]] && first_python 'import ensurepip, venv' <<<"$path"; then return; fi
+  done < <(
+    type -aP "python$wanted" python3
+    compgen -G "${PYENV_ROOT:-${HOME:-/}/.pyenv}/versions/$wanted.*/bin/python$wanted"
+  )
+  die "$framework" "got $found on PATH, wanted Python $wanted with its venv module" \
+    "(${REASONS[$framework]}); install python$wanted, or leave $framework out: FRAMEWORK=mega,hf"
 }
 
 # prim and titan need the suite's environment; Megatron-LM of Primus compiles its data set helper.
@@ -92,7 +123,8 @@ install() { # <what> <pip arguments...>
 }
 
 # PyTorch may be among the packages of .venv, of the system or of an environment that .venv names in a .pth file: titan
-# sees whatever .venv sees. torchrun of .venv would start the ranks of Primus with the Python of .venv.
+# sees whatever .venv sees. torchrun of .venv would start the ranks of Primus with the Python of .venv. The environment for
+# reading has no compiled files: Python compiles what it imports; compiling all would add 100 MB.
 make_environment() {
   local python extra=() options=() packages
   case $framework in
@@ -102,6 +134,11 @@ make_environment() {
       if has_cpu_wheels "$python"; then extra=(--extra-index-url "$CPU_WHEELS"); fi
       install "torch and numpy" "${extra[@]}" torch numpy
       if [[ $framework == bridge ]]; then options=(--no-deps); fi
+      ;;
+    evaluate)
+      python=$(find_python) || exit
+      new_venv "$python"
+      options=(--no-compile)
       ;;
     titan)
       if grep -q '^include-system-site-packages = true' "$VENV/pyvenv.cfg"; then options=(--system-site-packages); fi
@@ -123,36 +160,59 @@ make_environment() {
   stamp >"$OWN/.stamp"
 }
 
+has_packages() { # <python> <package...>
+  "$1" -c 'import importlib.util as u, sys
+sys.exit(sys.version_info < (3, 10) or not all(map(u.find_spec, sys.argv[1:])))' "${@:2}" 2>/dev/null
+}
+
+# pyarrow is not part of the stamp: an environment with it serves every command.
+for_reading() { # [pandas] [pyarrow]; prints a Python
+  local argument python packages=(jinja2 matplotlib numpy scipy tqdm "$@")
+  for argument in "$@"; do
+    if [[ $argument != pandas && $argument != pyarrow ]]; then
+      refuse "evaluate: got argument '$argument', wanted pandas, pyarrow, --help or none"
+    fi
+  done
+  python=$(type -P python3) || python=''
+  if is_fresh || [[ -z $python ]] || ! has_packages "$python" "${packages[@]}"; then
+    python=$OWN/bin/python
+    if ! is_fresh || ! has_packages "$python" "${packages[@]}"; then take_lock "$OWN" "setup for ${TITLES[evaluate]}"; fi
+    is_fresh || make_environment
+    if ! has_packages "$python" "${packages[@]}"; then
+      say "adding pyarrow to .venv-evaluate (about 150 MB, once)"
+      run_pip evaluate "$python" "$ROOT/cpu-requirements.txt" --no-compile pyarrow || exit
+    fi
+  fi
+  printf '%s\n' "$python"
+}
+
 main() {
-  local platform python
-  show_help_if_asked "$@"
+  local python
   framework=${1:-}
   if [[ ! ${TITLES[$framework]+known} ]]; then
-    say "error: framework: got '$framework', wanted one of bridge, nemo, prim, titan; see --help" && exit 2
+    refuse "framework: got '$framework', wanted one of bridge, evaluate, nemo, prim, titan; see --help"
   fi
-  export_settings "$framework" "${@:2}"
+  shift
   OWN=$ROOT/.venv-$framework REQUIREMENTS=$ROOT/$framework-requirements.txt
+  if [[ $framework == evaluate ]]; then
+    for_reading "$@"
+    return
+  fi
+  export_settings "$framework" 'KEY=VALUE or --help' "$@"
   if [[ $framework == titan ]]; then OWN=$VENV-titan; fi
   python=$OWN/bin/python
-  platform=$("$ROOT/shell/platform.sh")
-  case $framework in
-    bridge | nemo)
-      if [[ $platform == amd ]]; then
-        say "error: $framework: got PLATFORM=amd, wanted nvd or cpu; FRAMEWORK=prim is AMD's" && exit 2
-      fi
-      if [[ $platform == nvd ]] || is_container; then python=$(container_python) || exit; fi
-      ;;
-    prim) if is_container; then python=$(container_python) || exit; fi ;;
-    titan)
-      if is_container && ! is_fresh; then
-        die titan "the image has no torchtitan as titan-requirements.txt names it; run ./shell/build.sh, or use RUNTIME=native"
-      fi
-      ;;
-  esac
+  find_platform
+  if [[ $framework == @(bridge|nemo) && $PLATFORM == amd ]]; then
+    refuse "$framework: got PLATFORM=amd, wanted nvd or cpu; FRAMEWORK=prim is AMD's"
+  elif [[ $framework == titan ]] && is_container && ! is_fresh; then
+    die titan "the image has no torchtitan as titan-requirements.txt names it; run ./shell/build.sh, or use RUNTIME=native"
+  elif [[ $framework != titan ]] && is_container || [[ $framework == @(bridge|nemo) && $PLATFORM == nvd ]]; then
+    python=$(container_python) || exit
+  fi
   if is_container || [[ $python != "$OWN/bin/python" ]]; then
     require "$python" # of titan's: made before the image had a trainer
   elif ! is_fresh; then
-    case $framework in prim | titan) require_suite ;; esac
+    if [[ $framework == @(prim|titan) ]]; then require_suite; fi
     take_lock "$OWN" "setup of ${TITLES[$framework]}"
     is_fresh || make_environment
   fi

@@ -1,48 +1,30 @@
 #!/usr/bin/env bash
-# Make the environment of one of our images. Only the Dockerfiles run it.
+# Make the environment of one of our images, and name the frameworks of the vendor that it can run. Only the Dockerfiles
+# run it.
 #
 # What the base image brings stays as it is: setup.sh constrains all other packages to its PyTorch and numpy. It adds only
 # the environment and the tools that our scripts need and the base image lacks.
 #
-# Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh
+# Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh [probe]
+#         probe comes last, after the checkout was copied, with TPRIMAT_IN_CONTAINER set. Each framework must import what
+#         its trainer imports; one that is incomplete gets one line and is no failure, because the others work
 # Reads:  <platform>-requirements.txt, titan-requirements.txt; /run/tprimat/settings (exports of pip's variables and
 #         proxies), mounted by the build
 # Writes: TPRIMAT_VENV, TPRIMAT_VENV-titan; packages of Debian or Ubuntu; what AMD's Primus compiles in /workspace/Primus
 # Exits:  0 made, 1 something could not be installed, 2 bad argument or platform
-set -Eeuo pipefail
-
-# shellcheck source=shell/lib/environment.sh
-source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../lib/environment.sh"
-# shellcheck source=shell/lib/install.sh
-source "$ROOT/shell/lib/install.sh"
+. "$(dirname -- "$(readlink -f -- "$0")")/../lib/environment.sh" || exit
+. "$ROOT/shell/lib/install.sh"
 
 SETTINGS_FILE=/run/tprimat/settings
 PRIMUS=${PRIMUS_PATH:-/workspace/Primus}
 
 # If a package cannot be installed, apt's own last lines give the reason.
-apt_install() { # <package...>
-  type -P apt-get >/dev/null || return
+add_package() { # <package> <where it comes from> <what the image lacks without it>
+  say "$1: missing in the base image; installing it from $2"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
-}
-
-# Debian and Ubuntu keep Python's venv module in a separate package.
-add_venv_module() {
-  if python3 -c 'import ensurepip, venv' 2>/dev/null; then return; fi
-  say "python3-venv: missing in the base image; installing it from the distribution"
-  apt_install python3-venv || say "warning: python3-venv could not be installed"
-}
-
-# Most ROCm images contain AMD's profiler. Without it a profile lacks the GPU's counters; everything else works.
-add_rocm_profiler() {
-  if type -P rocprofv3 >/dev/null; then return; fi
-  say "rocprofiler-sdk: missing in the base image; installing it from the image's package sources"
-  apt_install rocprofiler-sdk || say "warning: rocprofiler-sdk could not be installed: this image has no rocprofv3"
-}
-
-# It sees the PyTorch of the base image, which may be too old for it; everything else works then.
-add_torchtitan() {
-  "$ROOT/shell/inside/setup_framework.sh" titan >/dev/null || say "warning: this image cannot run FRAMEWORK=titan"
+  if ! { type -P apt-get && apt-get update -qq && apt-get install -y -qq --no-install-recommends "$1"; } >/dev/null; then
+    say "warning: $1 could not be installed$3"
+  fi
 }
 
 # Primus's launchers run make in Megatron-LM at every start, and jobs run as users who may not write there: what is made
@@ -66,9 +48,27 @@ prepare_primus() {
   if [[ -f $packages/aiter/jit/core.py ]]; then chmod a+w -- "$packages/aiter/jit/core.py"; fi
 }
 
+probe() { # <platform>
+  local framework output frameworks=(prim titan)
+  if [[ $1 == nvd ]]; then frameworks=(bridge nemo titan); fi
+  HOME=$(mktemp -d) # what an import writes there as root would be in the way of the image's users
+  export HOME PYTHONDONTWRITEBYTECODE=1
+  for framework in "${frameworks[@]}"; do
+    if output=$("$ROOT/shell/inside/setup_framework.sh" "$framework" 2>&1); then
+      say "FRAMEWORK=$framework runs with ${output##*$'\n'}"
+    else
+      say "note: FRAMEWORK=$framework cannot run in this image: ${output##*error: }"
+    fi
+  done
+  rm -rf -- "$HOME"
+}
+
 main() {
-  local platform
-  show_help_if_asked "$@"
+  find_platform
+  if [[ ${1:-} == probe ]]; then
+    probe "$PLATFORM"
+    return
+  fi
   umask 022 # any user may read the environment
   # NVIDIA's PyTorch images pin the packages of their own Python for every pip (docs/get-started/install.md of
   # Megatron-LM). The environment has other versions; PyTorch and numpy are constrained by setup.sh.
@@ -77,15 +77,20 @@ main() {
     # shellcheck source=/dev/null
     source "$SETTINGS_FILE"
   fi
-  platform=$("$ROOT/shell/platform.sh")
-  add_venv_module
-  if [[ $platform == amd ]]; then
-    add_rocm_profiler
+  # Debian and Ubuntu keep Python's venv module in a separate package.
+  python3 -c 'import ensurepip, venv' 2>/dev/null || add_package python3-venv "the distribution" ''
+  if [[ $PLATFORM == amd ]]; then
+    # Most ROCm images contain AMD's profiler. Without it a profile lacks the GPU's counters; everything else works.
+    type -P rocprofv3 >/dev/null ||
+      add_package rocprofiler-sdk "the image's package sources" ": this image has no rocprofv3"
     prepare_primus
   fi
   mkdir -p -- "${TPRIMAT_VENV:?wanted the folder of the environment}"
   "$ROOT/shell/setup.sh"
-  if [[ $platform != cpu ]]; then add_torchtitan; fi
+  # torchtitan sees the PyTorch of the base image, which may be too old for it; everything else works then.
+  if [[ $PLATFORM != cpu ]] && ! "$ROOT/shell/inside/setup_framework.sh" titan >/dev/null; then
+    say "warning: this image cannot run FRAMEWORK=titan"
+  fi
   rm -rf -- "$VENV.lock" "$VENV-titan.lock" /var/lib/apt/lists/*
 }
 

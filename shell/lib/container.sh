@@ -4,18 +4,14 @@
 # docs/containers.md explains each argument. The command contains only names of environment variables, no values, and
 # variables that may hold a secret are not even named: they go through a private file (shell/lib/passed.sh).
 #
-# Usage:  source shell/lib/container.sh
+# Usage:  . shell/lib/environment.sh; . shell/lib/container.sh
 #         container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
 # Reads:  mounts of shell/lib/mounts.sh, CONTAINER_ARGS, CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix
 #         of /dev and /sys); the engine
 # Writes: COMMAND; for apptainer it exports APPTAINERENV_*, because apptainer has no option for a name without a value
 # Exits:  2 with one error line for bad CONTAINER_ARGS or TPRIMAT_HOME
-set -Eeuo pipefail
-
-# shellcheck source=shell/lib/mounts.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/mounts.sh"
-# shellcheck source=shell/lib/passed.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/passed.sh"
+. "$ROOT/shell/lib/mounts.sh"
+. "$ROOT/shell/lib/passed.sh"
 
 COMMAND=()
 is_only_looking=false
@@ -80,13 +76,6 @@ _add_amd() { # <engine>
   COMMAND+=(--security-opt seccomp=unconfined --cap-add SYS_PTRACE)
 }
 
-_add_nvidia() { # <engine>
-  case $1 in
-    docker) COMMAND+=(--gpus all) ;;
-    podman) COMMAND+=(--device nvidia.com/gpu=all) ;;
-  esac
-}
-
 # podman without root cannot raise a limit above that of the user.
 _add_limit() { # <engine> <name> <bytes, -1 for none> <highest allowed: `ulimit -H`, KiB or unlimited>
   if [[ $1 == docker || $EUID == 0 || $4 == unlimited ]] || (($3 > 0 && $3 <= $4 * 1024)); then
@@ -113,28 +102,24 @@ _add_memory() { # <engine> <platform>
 }
 
 _add_gpus() { # <engine> <platform>
-  case $2 in
-    amd) _add_amd "$1" ;;
-    nvd) _add_nvidia "$1" ;;
-    cpu) return ;;
+  case $2-$1 in
+    cpu-*) return ;;
+    amd-*) _add_amd "$1" ;;
+    nvd-docker) COMMAND+=(--gpus all) ;;
+    nvd-podman) COMMAND+=(--device nvidia.com/gpu=all) ;;
   esac
   if [[ -d ${TPRIMAT_SYSROOT:-}/dev/infiniband ]]; then COMMAND+=(--device /dev/infiniband); fi
 }
 
 # The caller owns the results. In docker without root, the container's root is the caller.
 _add_user() { # <engine>
-  case $1 in
-    docker)
-      if [[ $ENGINE_INFO == *rootless* ]]; then
-        COMMAND+=(--user 0:0)
-      else
-        COMMAND+=(--user "$(id -u):$(id -g)")
-      fi
-      ;;
-    podman)
-      if ((EUID == 0)); then COMMAND+=(--user 0:0); else COMMAND+=(--userns keep-id); fi
-      ;;
-  esac
+  if [[ $1 == podman && $EUID != 0 ]]; then
+    COMMAND+=(--userns keep-id)
+  elif [[ $1 == podman || $ENGINE_INFO == *rootless* ]]; then
+    COMMAND+=(--user 0:0)
+  else
+    COMMAND+=(--user "$(id -u):$(id -g)")
+  fi
 }
 
 # podman needs catatonit for --init. Without it, shell/inside/init.sh is process 1. The folders are podman's own defaults.
@@ -155,35 +140,32 @@ _docker_command() { # <engine> <platform> <tools|jobs> <name>
   if [[ $(cat "${TPRIMAT_SYSROOT:-}/sys/fs/selinux/enforce" 2>/dev/null) == 1 ]]; then
     COMMAND+=(--security-opt label=disable)
   fi
-  case $3 in
-    tools) COMMAND+=(--network none) ;;
-    jobs)
-      if _needs_host_network; then COMMAND+=(--network host); fi
-      _add_gpus "$1" "$2"
-      _add_memory "$1" "$2"
-      ;;
-  esac
+  if [[ $3 == tools ]]; then
+    COMMAND+=(--network none)
+  else
+    if _needs_host_network; then COMMAND+=(--network host); fi
+    _add_gpus "$1" "$2"
+    _add_memory "$1" "$2"
+  fi
   _add_mounts
   local name
-  for name in "${PASSED_NAMES[@]}"; do COMMAND+=(--env "$name"); done
-  for name in "${PASSED_VALUES[@]}"; do COMMAND+=(--env "$name"); done
-  _add_private
-}
-
-_add_private() {
+  for name in "${PASSED_NAMES[@]}" "${PASSED_VALUES[@]}"; do COMMAND+=(--env "$name"); done
   if ((! ${#PRIVATE_NAMES[@]})); then return; fi
   if [[ $is_dry_run == true ]]; then
     printf 'note: not in this command, because a dry run makes no private file: %s\n' "${PRIVATE_NAMES[*]}" >&2
-    return
+  else
+    lend_private
+    COMMAND+=(--mount "type=bind,source=$PRIVATE_FILE,target=/run/tprimat/environment,ro")
   fi
-  lend_private
-  COMMAND+=(--mount "type=bind,source=$PRIVATE_FILE,target=/run/tprimat/environment,ro")
 }
 
-# In apptainer, /dev, /sys, /tmp and the network are those of this machine, and the user is the caller.
+# In apptainer, /dev, /sys, /tmp and the network are those of this machine, and the user is the caller. A folder in /tmp
+# that belongs to another user could be a trap.
 _apptainer_command() { # <platform> <tools|jobs>
   local home=${TPRIMAT_HOME:-${TMPDIR:-/tmp}/tprimat-home-$UID} name
-  _make_home "$home"
+  if [[ $is_dry_run == false ]] && { ! (umask 077 && mkdir -p -- "$home") || [[ ! -O $home || -L $home ]]; }; then
+    refuse "TPRIMAT_HOME=$home: wanted a folder of your own for the container's HOME; name another one"
+  fi
   COMMAND=(apptainer exec --cleanenv --pid --no-mount cwd --home "$home:/workspace/home" --pwd "$CODE")
   case $2-$1 in
     jobs-amd) COMMAND+=(--rocm) ;;
@@ -194,22 +176,11 @@ _apptainer_command() { # <platform> <tools|jobs>
   for name in "${PASSED_VALUES[@]}"; do export "APPTAINERENV_${name?}"; done
 }
 
-# A folder in /tmp that belongs to another user could be a trap.
-_make_home() { # <folder>
-  if [[ $is_dry_run == true ]]; then return; fi
-  if ! (umask 077 && mkdir -p -- "$1") || [[ ! -O $1 || -L $1 ]]; then
-    refuse "TPRIMAT_HOME=$1: wanted a folder of your own for the container's HOME; name another one"
-  fi
-}
-
 container_command() { # <engine> <platform> <tools|jobs> <name> <command...>
-  local engine=$1 private=() word
-  case $engine in
-    docker | podman) _docker_command "${@:1:4}" ;;
-    apptainer) _apptainer_command "$2" "$3" ;;
-  esac
+  local private=() word
+  if [[ $1 == apptainer ]]; then _apptainer_command "$2" "$3"; else _docker_command "${@:1:4}"; fi
   _add_extra
   if ((${#PRIVATE_NAMES[@]})) && [[ $is_dry_run == false ]]; then private=(shell/inside/private.sh); fi
-  COMMAND+=("$(image_of "$engine" "$2")" "${private[@]}" "${@:5}")
+  COMMAND+=("$(image_of "$1" "$2")" "${private[@]}" "${@:5}")
   for word in "${COMMAND[@]}"; do refuse_secret "a word of the container's command" "$word"; done
 }

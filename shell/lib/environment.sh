@@ -1,19 +1,25 @@
 #!/usr/bin/env bash
-# The folder of the checkout, its Python environment, and the arguments and help that all scripts share. Sourced.
+# The first part of every script: no secrets in its arguments, its help, its settings, the checkout and its Python. Sourced.
 #
-# Usage:  source shell/lib/environment.sh; use_environment; "$PYTHON" -m utils.configure
-# Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM, PATH; in our images TPRIMAT_VENV (in place of .venv) and
-#         TPRIMAT_IN_CONTAINER
+# sh reads it as far as the line that refuses sh. The help of a script is its header: -h or --help prints it and exits.
+#
+# Usage:  . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
+#         take_arguments "$@"; use_environment; start_module train.matrix
+# Reads:  the arguments of the script; config.env and its overlays; *-requirements.txt, .venv/.stamp-*, PLATFORM, PATH; in
+#         our images TPRIMAT_VENV (in place of .venv) and TPRIMAT_IN_CONTAINER
 # Writes: ROOT, VENV, PYTHON and SECRET_TEXT (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME, PYTHONSAFEPATH
-#         and PYTHONOPTIMIZE are unset
+#         and PYTHONOPTIMIZE are unset; the variables of take_arguments
 # Exits:  2 with one error line, without the secret, if an argument of the script, PLATFORM, RUNTIME, LAUNCHER or METHOD
-#         has one; show_help_if_asked with 0, check_arguments with 2 and one error line; the other functions return the
+#         has one, and for sh; 0 after the help; check_arguments with 2 and one error line; the other functions return the
 #         exit codes of the scripts that they call
+if [ -z "${BASH_VERSION:-}" ]; then
+  script=${0##*/}
+  echo "error: ${script%.sh}: needs bash; start it without sh, or as: bash $0" >&2 && exit 2
+fi
 set -Eeuo pipefail
 
 # Command lines are visible to other users, and a message about a bad argument would repeat it: so scripts look before they
-# say anything else.
-# The published shapes of utils/secret_forms.py (a test compares the two).
+# say anything else. The published shapes of utils/secret_forms.py (a test compares the two).
 SECRET_TEXT='(hf(_|%5[Ff])|api_org_|gh[pousr]_)[A-Za-z0-9]{20}|(AKIA|ASIA)[A-Z0-9]{16}'
 SECRET_TEXT+='|(github_pat_|gl[a-z]+-|nvapi-|dckr_pat_|pypi-AgE|wandb_v[0-9]_)[A-Za-z0-9_-]{16}'
 SECRET_TEXT+='|xox[a-z]-[A-Za-z0-9-]{10}|xapp-[0-9]-[A-Za-z0-9-]{10}'
@@ -21,29 +27,47 @@ SECRET_TEXT+='|(^|[^A-Za-z0-9])sk-([a-z]{2,8}[0-9]*-){0,2}[A-Za-z0-9_]{20}'
 SECRET_TEXT+='|(^|[^A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8}'
 SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
 
-_refuse_secret_in() { # <what may be its name>
-  local name=$1
-  if [[ ! $name =~ ^([A-Z][A-Z0-9_]*|--[a-z][a-z-]*)$ || $name =~ $SECRET_TEXT ]]; then name=argument; fi
-  printf 'error: %s: looks like a secret, which a command line would show; see docs/secrets.md\n' "$name" >&2
+refuse() { # <problem, and what to do>
+  printf 'error: %s\n' "$1" >&2
   exit 2
+}
+
+refuse_secret() { # <name> <text>
+  local -
+  set +x # a trace (bash -x) would print them
+  if [[ $2 =~ $SECRET_TEXT ]]; then refuse "$1: looks like a secret, which a command line would show; see docs/secrets.md"; fi
 }
 
 require_no_secrets() { # <arguments of the script...>
   local - argument name
-  set +x # a trace (bash -x) would print them
+  set +x
   for argument in "$@"; do
     if [[ $argument == -- ]]; then break; fi # the command for a container, which entry.sh looks at
-    if [[ $argument =~ $SECRET_TEXT ]]; then _refuse_secret_in "${argument%%=*}"; fi
+    name=${argument%%=*}
+    if [[ ! $name =~ ^([A-Z][A-Z0-9_]*|--[a-z][a-z-]*)$ || $name =~ $SECRET_TEXT ]]; then name=argument; fi
+    refuse_secret "$name" "$argument"
   done
-  for name in PLATFORM RUNTIME LAUNCHER METHOD; do
-    if [[ ${!name:-} =~ $SECRET_TEXT ]]; then _refuse_secret_in "$name"; fi
+  for name in PLATFORM RUNTIME LAUNCHER METHOD; do refuse_secret "$name" "${!name:-}"; done
+}
+
+show_help_if_asked() { # <arguments of the script...>
+  local argument
+  for argument in "$@"; do
+    case $argument in
+      --) return ;;
+      -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    esac
   done
 }
+
 require_no_secrets "$@" # of the script, or of the function in it, that sources this
+show_help_if_asked "$@"
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
+ARGUMENTS=() DRY_RUN=()
+is_dry_run=false
 
 # A Python of this checkout with a PYTHONHOME of another one does not start.
 if [[ -n ${PYTHONHOME:-} ]]; then
@@ -57,93 +81,41 @@ unset PYTHONSAFEPATH PYTHONOPTIMIZE
 # The data loaders fork. A tokenizer's threads do not survive a fork and print a warning in every worker.
 export TOKENIZERS_PARALLELISM=false
 
-# Print the hash of everything that determines a set of installed packages. cpu-requirements.txt is always part of it,
-# because its pins of torch and numpy serve every platform.
-wanted_stamp() { # <runtime|dev>
-  local platform version files
-  platform=$("$ROOT/shell/platform.sh") && version=$("$PYTHON" -V) || return
-  files=("$ROOT/cpu-requirements.txt" "$ROOT/$platform-requirements.txt" "$ROOT/energy-requirements.txt")
-  if [[ $1 == dev ]]; then files+=("$ROOT/dev-requirements.txt"); fi
-  { printf '%s\n' "$platform" "$version" && cat -- "${files[@]}"; } | sha256sum
+find_platform() { # sets and exports PLATFORM
+  if [[ ${PLATFORM:-} != @(amd|nvd|cpu) ]]; then PLATFORM=$("$ROOT/shell/platform.sh") || return; fi
+  export PLATFORM
 }
 
-# Prints nothing: setup.sh reports what is wrong with the platform or the Python.
-environment_is_fresh() { # <runtime|dev>
-  local wanted stamp=$VENV/.stamp-$1
-  [[ -f $stamp && ! -e $VENV/.installing ]] || return 1
-  wanted=$(wanted_stamp "$1" 2>/dev/null) && [[ $(<"$stamp") == "$wanted" ]]
-}
-
-# Make .venv match the requirement files; return at once if it does. The environment of an image is never changed,
-# because the software that ran would then differ from the image that the result names.
-use_environment() {
-  if environment_is_fresh runtime; then return; fi
-  if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
-    local platform
-    platform=$("$ROOT/shell/platform.sh") || return
-    printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt %s\n' "$platform" \
-      "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh" >&2
-    exit 1
-  fi
-  "$ROOT/shell/setup.sh"
-}
-
-# A plan starts nothing and needs the standard library only, so any environment serves and stays as it is, and nothing is
-# installed. The environment of an image must be of the checkout, as for a job.
-use_environment_to_plan() {
-  if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then use_environment; else use_any_python; fi
-}
-
-# For commands that need only the standard library and must run where nothing is installed.
-use_any_python() {
-  if "$PYTHON" -V &>/dev/null; then return; fi
-  PYTHON=$(find_python)
-}
-
-# Print the Python that .venv is made with: python3 if its version fits, else the newest of python3.13 to python3.10.
-# A Python of our own .venv does not count.
-find_python() {
-  local path problem found=''
-  while read -r path; do
-    if [[ $path == "$VENV"/* ]]; then continue; fi
-    if _python_fits "$path"; then
-      printf '%s\n' "$path"
-      return
-    fi
-    found+="$path is $problem; "
-  done < <(type -aP python3 python3.13 python3.12 python3.11 python3.10)
-  printf 'error: python: got %swanted Python 3.10 to 3.13 with its venv module; install one and run again\n' \
-    "${found:-none on PATH; }" >&2
-  return 1
-}
-
-# Sets `problem` if this Python does not fit.
-_python_fits() { # <path>
-  problem=$("$1" -V 2>&1) || problem="not running (${problem%%$'\n'*})"
-  [[ $problem =~ ^Python\ 3\.1[0-3]\. ]] || return 1
-  problem+=" without its venv module (Debian, Ubuntu: apt install python3-venv)"
-  "$1" -c 'import ensurepip, venv' 2>/dev/null
-}
-
-# Replace this shell with a module of ours, so that signals reach it.
-start_module() { # <module> <arguments...>; SETTINGS follow them
-  local platform
-  cd -- "$ROOT"
-  platform=$("$ROOT/shell/platform.sh")
-  export PLATFORM=$platform
-  exec "$PYTHON" -m "$1" --platform "$platform" "${@:2}" "${SETTINGS[@]}"
-}
-
-# The help of a script is the header of the file that calls this.
-show_help_if_asked() { # <arguments of the script...>
+# What every process takes from the environment is exported; --dry-run and the rest are kept.
+# shellcheck disable=SC2034 # for the scripts that source this
+take_arguments() { # <arguments of the script...>; sets is_dry_run, DRY_RUN (--dry-run or nothing) and ARGUMENTS (the rest)
   local argument
   for argument in "$@"; do
     case $argument in
-      -h | --help)
-        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[1]}"
-        exit 0
-        ;;
+      --dry-run) is_dry_run=true DRY_RUN=(--dry-run) ;;
+      PLATFORM=* | CONTAINER_ARGS=* | CONTAINER_SHM_SIZE=*) export "${argument?}" ;;
+      *) ARGUMENTS+=("$argument") ;;
     esac
+  done
+  find_platform
+  check_arguments "${DRY_RUN[@]}" "${ARGUMENTS[@]}"
+}
+
+# Whether an option is among ARGUMENTS, from which it is removed.
+take_option() { # <option>
+  local argument others=() code=1
+  for argument in "${ARGUMENTS[@]}"; do
+    if [[ $argument == "$1" ]]; then code=0; else others+=("$argument"); fi
+  done
+  ARGUMENTS=("${others[@]}")
+  return "$code"
+}
+
+export_settings() { # <title> <what is wanted> <KEY=VALUE...>
+  local argument
+  for argument in "${@:3}"; do
+    if [[ $argument != [A-Z]*=* ]]; then refuse "$1: got argument '$argument', wanted $2"; fi
+    export "${argument?}"
   done
 }
 
@@ -158,17 +130,107 @@ check_arguments() { # <arguments of the script...>
   (cd -- "$ROOT" && "$python" -m utils.configure --platform "$PLATFORM" --check "$script" -- "$@") >&2 || exit
 }
 
-# Settings as a script got them, without PLATFORM=, which every process takes from the environment.
-take_settings() { # <arguments of the script...>; sets SETTINGS, exports PLATFORM
-  local argument
-  SETTINGS=()
-  for argument in "$@"; do
-    case $argument in
-      PLATFORM=*) export PLATFORM=${argument#PLATFORM=} ;;
-      *) SETTINGS+=("$argument") ;;
-    esac
+# Print one setting as utils/settings/config.py finds it, without Python: an argument (the last of several), the
+# environment, then the files. A device's recipe (config.<platform>-best-<device>.env) has no key that scripts read. Only
+# Python checks the value.
+setting() { # <key> [arguments of the script...]
+  local key=$1 argument line file found='' method='' layers=()
+  for argument in "${@:2}"; do
+    if [[ $argument == "$key="* ]]; then found=$argument; fi
   done
-  PLATFORM=$("$ROOT/shell/platform.sh")
-  export PLATFORM
-  check_arguments "${SETTINGS[@]}"
+  if [[ -z $found && -v $key ]]; then found=$key=${!key}; fi
+  if [[ $found ]]; then printf '%s\n' "${found#*=}" && return; fi
+  find_platform || return
+  if [[ $key != METHOD ]]; then method=$(setting METHOD "${@:2}") || return; fi
+  if [[ $method == best ]]; then layers=(".$PLATFORM-best"); fi
+  for file in "${layers[@]}" ".$PLATFORM" ''; do
+    file=$ROOT/config$file.env
+    if [[ ! -r $file ]]; then continue; fi
+    while IFS= read -r line || [[ -n $line ]]; do
+      if [[ $line == "$key="* ]]; then line=${line#*=} && printf '%s\n' "${line%$'\r'}" && return; fi
+    done <"$file"
+  done
+  printf 'error: config.env: %s is missing; add the line %s=...\n' "$key" "$key" >&2
+  return 1
+}
+
+# Print the hash of everything that determines a set of installed packages. cpu-requirements.txt is always part of it,
+# because its pins of torch and numpy serve every platform.
+wanted_stamp() { # <runtime|dev>
+  local version files
+  find_platform && version=$("$PYTHON" -V) || return
+  files=("$ROOT/cpu-requirements.txt" "$ROOT/$PLATFORM-requirements.txt" "$ROOT/energy-requirements.txt")
+  if [[ $1 == dev ]]; then files+=("$ROOT/dev-requirements.txt"); fi
+  { printf '%s\n' "$PLATFORM" "$version" && cat -- "${files[@]}"; } | sha256sum
+}
+
+# Prints nothing: setup.sh reports what is wrong with the platform or the Python.
+environment_is_fresh() { # <runtime|dev>
+  local wanted stamp=$VENV/.stamp-$1
+  [[ -f $stamp && ! -e $VENV/.installing ]] || return 1
+  wanted=$(wanted_stamp "$1" 2>/dev/null) && [[ $(<"$stamp") == "$wanted" ]]
+}
+
+# Make .venv match the requirement files; return at once if it does. The environment of an image is never changed,
+# because the software that ran would then differ from the image that the result names. A plan starts nothing and needs the
+# standard library only, so outside of an image any Python serves, and nothing is installed.
+use_environment() {
+  if environment_is_fresh runtime; then
+    return
+  elif [[ -z ${TPRIMAT_IN_CONTAINER:-} ]]; then
+    if [[ $is_dry_run == true ]]; then use_any_python; else "$ROOT/shell/setup.sh"; fi
+    return
+  fi
+  find_platform
+  printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt %s\n' "$PLATFORM" \
+    "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh" >&2
+  exit 1
+}
+
+# For commands that need only the standard library and must run where nothing is installed.
+use_any_python() {
+  if "$PYTHON" -V &>/dev/null; then return; fi
+  PYTHON=$(find_python)
+}
+
+# For commands that read results: .venv if it is there, else a small environment without torch.
+use_reading_environment() { # <module> <arguments of the command...>
+  local more=()
+  if "$PYTHON" -c 'import jinja2, scipy' &>/dev/null; then return; fi
+  case "$*" in
+    *parquet*) more=(pandas pyarrow) ;;
+    evaluate.frame* | *csv*) more=(pandas) ;;
+  esac
+  PYTHON=$("$ROOT/shell/inside/setup_framework.sh" evaluate "${more[@]}") || exit
+}
+
+# Print the Python that .venv is made with: python3 if its version fits, else the newest of python3.13 to python3.10.
+# A Python of our own .venv does not count.
+find_python() {
+  local path problem found=''
+  while read -r path; do
+    if [[ $path == "$VENV"/* ]]; then continue; fi
+    problem=$("$path" -V 2>&1) || problem="not running (${problem%%$'\n'*})"
+    if [[ $problem =~ ^Python\ 3\.1[0-3]\. ]]; then
+      if "$path" -c 'import ensurepip, venv' 2>/dev/null; then printf '%s\n' "$path" && return; fi
+      problem+=" without its venv module (Debian, Ubuntu: apt install python3-venv)"
+    fi
+    found+="$path is $problem; "
+  done < <(type -aP python3 python3.13 python3.12 python3.11 python3.10)
+  printf 'error: python: got %swanted Python 3.10 to 3.13 with its venv module; install one and run again\n' \
+    "${found:-none on PATH; }" >&2
+  return 1
+}
+
+# Replace this shell with a module of ours, so that signals reach it.
+start_module() { # <module> <arguments...>; ARGUMENTS follow them
+  cd -- "$ROOT"
+  exec "$PYTHON" -m "$1" --platform "$PLATFORM" "${@:2}" "${ARGUMENTS[@]}"
+}
+
+# The same in the caller's folder, in which the paths on the command line are. A `utils` folder there must not shadow ours
+# (safe path: Python 3.11 and later).
+start_in_folder_of_caller() { # <module> <arguments...>
+  export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
+  exec "$PYTHON" -m "$@"
 }

@@ -4,20 +4,13 @@
 # The checkout is /workspace/code, read-only, and files in it keep their place below it. Everything else has the same path
 # in the container as here, so that settings, logs and messages mean the same on both sides.
 #
-# Usage:  source shell/lib/mounts.sh; mount_checkout; mount_folder OUTPUT_DIR "$@"; mount_dataset "$@"; mount_tokenizer "$@"
-# Reads:  settings through shell/lib/setting.sh, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
+# Usage:  . shell/lib/environment.sh; . shell/lib/mounts.sh; mount_checkout; mount_folder OUTPUT_DIR "$@"
+# Reads:  settings, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
 # Writes: MOUNT_MODES, MOUNT_SOURCES, MOUNT_TARGETS, PATH_SETTINGS (KEY=VALUE as the container gets it); missing folders
 # Exits:  2 with one error line for a folder that cannot be mounted
-set -Eeuo pipefail
 
 CODE=/workspace/code
-is_dry_run=false
 MOUNT_MODES=() MOUNT_SOURCES=() MOUNT_TARGETS=() PATH_SETTINGS=()
-
-refuse() { # <problem, and what to do>
-  printf 'error: %s\n' "$1" >&2
-  exit 2
-}
 
 # As in Python: ~ is HOME, and a relative path starts at the checkout. Links are not resolved.
 _absolute() { # <path>
@@ -30,8 +23,7 @@ _absolute() { # <path>
 }
 
 path_inside() { # <absolute path>
-  case $1 in
-    "$ROOT") printf '%s\n' "$CODE" ;;
+  case $1/ in
     "$ROOT"/*) printf '%s\n' "$CODE${1#"$ROOT"}" ;;
     *) printf '%s\n' "$1" ;;
   esac
@@ -62,9 +54,9 @@ _is_mounted() { # <ro|rw> <target>
   return 1
 }
 
-_mount() { # <ro|rw> <setting> <source> [target]
-  local target=${4:-}
-  if [[ -z $target ]]; then target=$(path_inside "$3"); fi
+_mount() { # <ro|rw> <setting> <source>
+  local target
+  target=$(path_inside "$3")
   if _is_mounted "$1" "$target"; then return 0; fi
   _check_path "$2" "$3" "$target"
   MOUNT_MODES+=("$1") MOUNT_SOURCES+=("$3") MOUNT_TARGETS+=("$target")
@@ -72,17 +64,19 @@ _mount() { # <ro|rw> <setting> <source> [target]
 
 # secrets.env is hidden: its secrets go through a private file (shell/lib/passed.sh).
 mount_checkout() {
-  _mount ro checkout "$ROOT" "$CODE"
+  _mount ro checkout "$ROOT"
   if [[ -e $ROOT/secrets.env ]]; then
     MOUNT_MODES+=(rw) MOUNT_SOURCES+=(/dev/null) MOUNT_TARGETS+=("$CODE/secrets.env")
   fi
 }
 
 # The engine would also create a missing folder, but owned by root.
-_make_folder() { # <setting> <folder>
-  if [[ $is_dry_run == true || -d $2 ]]; then return; fi
-  mkdir -p -- "$2" 2>/dev/null ||
-    refuse "$1=$2: cannot be created; name a folder of yours, e.g. $1=output"
+_mount_writable() { # <setting> <folder>
+  if [[ ${is_dry_run:-false} == false && ! -d $2 ]]; then
+    mkdir -p -- "$2" 2>/dev/null || refuse "$1=$2: cannot be created; name a folder of yours, e.g. $1=output"
+  fi
+  _mount rw "$1" "$2"
+  PATH_SETTINGS+=("$1=$(path_inside "$2")")
 }
 
 mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
@@ -90,9 +84,7 @@ mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
   path=$(setting "$@")
   refuse_secret "$1" "$path"
   path=$(_absolute "$path")
-  _make_folder "$1" "$path"
-  _mount rw "$1" "$path"
-  PATH_SETTINGS+=("$1=$(path_inside "$path")")
+  _mount_writable "$1" "$path"
 }
 
 # purge removes the folder itself and refuses a mount point, so the container gets the parent folder. Links, mounts and the
@@ -113,17 +105,10 @@ mount_parent() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
   if [[ -d $path ]]; then _mount rw "$1" "$(dirname -- "$path")"; fi
 }
 
-# A file may be a link to another folder, as in the hub's cache.
-_mount_place_of() { # <setting> <absolute path of a file, a prefix or a folder>
-  local place=$2
-  if [[ ! -d $place ]]; then place=$(dirname -- "$place"); fi
-  # the suite itself reports a missing path, with what it expects
-  if [[ -d $place ]]; then _mount ro "$1" "$place"; fi
-  if [[ -L $2 && -f $2 ]]; then _mount ro "$1" "$(dirname -- "$(realpath -- "$2")")"; fi
-}
-
+# A file, a prefix, a folder or a glob. A file may be a link to another folder, as in the hub's cache. The suite itself
+# reports a missing path, with what it expects.
 mount_dataset() { # <arguments of the script...>
-  local value path
+  local value path place
   value=$(setting DATASET "$@")
   refuse_secret DATASET "$value" # realpath would make another text of an address
   case $value in
@@ -135,7 +120,10 @@ mount_dataset() { # <arguments of the script...>
     path=${path%%[*?[]*}
     path=${path%/*}
   fi
-  _mount_place_of DATASET "${path:-/}"
+  path=${path:-/} place=$path
+  if [[ ! -d $place ]]; then place=$(dirname -- "$place"); fi
+  if [[ -d $place ]]; then _mount ro DATASET "$place"; fi
+  if [[ -L $path && -f $path ]]; then _mount ro DATASET "$(dirname -- "$(realpath -- "$path")")"; fi
 }
 
 # TOKENIZER is a folder if one exists, else a name on the hub.
@@ -155,9 +143,7 @@ mount_hub_cache() {
     if [[ $key != HF_HOME ]]; then home=${!key:-}; fi
     if [[ -z $home ]]; then continue; fi
     home=$(_absolute "$home")
-    _make_folder "$key" "$home"
-    _mount rw "$key" "$home"
-    PATH_SETTINGS+=("$key=$(path_inside "$home")")
+    _mount_writable "$key" "$home"
   done
 }
 

@@ -1,73 +1,33 @@
 #!/usr/bin/env bash
-# What the run_*.sh and entry.sh share: their arguments, the choice of the runtime, and the mounts of each kind. Sourced.
+# What the run_*.sh and entry.sh share: the runtime, the mounts of each kind, and a container from start to end. Sourced.
 #
-# Usage:  source shell/lib/run.sh; take_run_arguments "$@"; choose_runtime run
-# Reads:  settings; --dry-run, --here, CONTAINER_ARGS=, CONTAINER_SHM_SIZE= and PLATFORM= among the arguments
-# Writes: ARGUMENTS (all others), INNER (ARGUMENTS without what a container gets in its environment), is_dry_run and DRY_RUN
-#         (--dry-run or nothing), is_here, RUNTIME, can_start; PLATFORM, CONTAINER_ARGS and CONTAINER_SHM_SIZE (exported)
-# Exits:  2 with one error line for bad input
-set -Eeuo pipefail
+# The engine's client runs in its own process group and forwards no signals, so that each signal reaches the container
+# once: from here. If only the client ends (kill -9), the container is stopped too.
+#
+# Usage:  . shell/lib/environment.sh; . shell/lib/run.sh; take_run_arguments "$@"; choose_runtime run
+#         run_in_container <tools|jobs> <title> <command...>; open_in_container <title> <command...>
+# Reads:  the settings, CONTAINER_ARGS, CONTAINER_SHM_SIZE, GRACE_SECONDS
+# Writes: is_here, RUNTIME, INNER (ARGUMENTS without what a container gets in its environment); nothing else, with a dry
+#         run the command of the container on stdout
+# Exits:  2 with one error line for bad input; run_in_container returns the exit code of the job, 128 + signal if a signal
+#         ended it; open_in_container replaces this shell
+. "$ROOT/shell/lib/runtime.sh"
+. "$ROOT/shell/lib/container.sh"
 
-# shellcheck source=shell/lib/environment.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
-# shellcheck source=shell/lib/setting.sh
-source "$ROOT/shell/lib/setting.sh"
-# shellcheck source=shell/lib/runtime.sh
-source "$ROOT/shell/lib/runtime.sh"
-# shellcheck source=shell/lib/secrets.sh
-source "$ROOT/shell/lib/secrets.sh"
-# shellcheck source=shell/lib/supervise.sh
-source "$ROOT/shell/lib/supervise.sh"
-
-ARGUMENTS=() INNER=() DRY_RUN=()
-can_start=true
+GRACE_SECONDS=${GRACE_SECONDS:-90}
+INNER=()
 is_here=false
+_container='' _client='' _signal=''
 
-# shellcheck disable=SC2034 # for the scripts that source this
 take_run_arguments() { # <arguments of the script...>
-  local argument
-  for argument in "$@"; do
-    refuse_secret "${argument%%=*}" "$argument"
-    case $argument in
-      --dry-run) is_dry_run=true DRY_RUN=(--dry-run) ;;
-      --here) is_here=true ;;
-      PLATFORM=* | CONTAINER_ARGS=* | CONTAINER_SHM_SIZE=*) export "${argument?}" ;;
-      *) ARGUMENTS+=("$argument") ;;
-    esac
-  done
-  PLATFORM=$("$ROOT/shell/platform.sh")
-  export PLATFORM
-  check_arguments "${ARGUMENTS[@]}"
+  take_arguments "$@"
+  if take_option --here; then is_here=true; fi
 }
 
-# A dry run with a named engine prints its command on any machine. can_start records whether the command would work here.
-# shellcheck disable=SC2034 # for the scripts that source this
 choose_runtime() { # <run|tools>
-  local wanted why has_engine
-  if [[ $is_here == true ]]; then
-    RUNTIME=native
-    return
-  fi
-  wanted=$(setting RUNTIME "${ARGUMENTS[@]}")
-  if [[ $is_dry_run == true && $wanted == @(docker|podman|apptainer) && -z ${TPRIMAT_IN_CONTAINER:-} ]]; then
-    RUNTIME=$wanted
-    if ! is_fit "$wanted" "$PLATFORM" "$1"; then
-      printf 'note: cannot be started here: RUNTIME=%s: %s\n' "$wanted" "$why" >&2
-      can_start=false
-    fi
-    return
-  fi
+  local wanted=native
+  if [[ $is_here == false ]]; then wanted=$(setting RUNTIME "${ARGUMENTS[@]}"); fi
   pick_runtime "$wanted" "$PLATFORM" "$1"
-}
-
-_take_inner() {
-  local argument
-  for argument in "${ARGUMENTS[@]}"; do
-    case $argument in
-      RUNTIME=* | LAUNCHER=*) ;;
-      *) if ! is_path_setting "${argument%%=*}"; then INNER+=("$argument"); fi ;;
-    esac
-  done
 }
 
 # Without a container.
@@ -77,23 +37,22 @@ run_here() { # <command...>
     exit
   fi
   if [[ $1 == "$PYTHON" ]]; then use_environment; fi
-  cd -- "$ROOT"
+  cd -- "$ROOT" || exit
   exec "$@"
 }
 
-# Without a container: a module of ours with the arguments of the script.
-start_here() { # <module> <arguments...>
-  SETTINGS=("${ARGUMENTS[@]}")
-  start_module "$@"
-}
-
-# A dry run prints the command of the container, and the plan of the jobs where it can be started.
-run_jobs() { # <title> <command...>
+# The jobs of a module: here, or in a container. A dry run prints the command of the container, and the plan of the jobs
+# where it can be started.
+run_jobs() { # <title> <module> <command in the container...>
+  if [[ $RUNTIME == native ]]; then
+    use_environment
+    start_module "$2" "${DRY_RUN[@]}"
+  fi
   mount_for_jobs
-  run_in_container jobs "$1" "${@:2}" "${INNER[@]}"
+  run_in_container jobs "$1" "${@:3}" "${INNER[@]}"
   if [[ $is_dry_run == true && $can_start == true ]]; then
     is_dry_run=false is_only_looking=true
-    run_in_container jobs plan "${@:2}" --dry-run "${INNER[@]}"
+    run_in_container jobs plan "${@:3}" --dry-run "${INNER[@]}"
   fi
 }
 
@@ -107,21 +66,111 @@ mount_for_jobs() {
   mount_tokenizer "${ARGUMENTS[@]}"
   mount_primus
   NNODES_ASKED=$(setting NNODES "${ARGUMENTS[@]}")
-  _take_inner
+  take_inner
 }
 
-mount_for_wrap() {
-  mount_checkout
-  mount_folder OUTPUT_DIR "${ARGUMENTS[@]}"
-  _take_inner
-}
-
-mount_for_purge() {
+take_inner() { # sets INNER
   local argument
-  mount_parent OUTPUT_DIR "${ARGUMENTS[@]}"
   for argument in "${ARGUMENTS[@]}"; do
-    if [[ $argument == --with-data ]]; then mount_parent DATA_DIR "${ARGUMENTS[@]}"; fi
+    if [[ $argument != @(RUNTIME|LAUNCHER)=* ]] && ! is_path_setting "${argument%%=*}"; then INNER+=("$argument"); fi
   done
-  mount_checkout
-  _take_inner
+}
+
+# If the container does not exist yet, or no longer, its client gets the signal. apptainer, which is here outside the
+# terminal's process group, forwards each signal to what it runs (starter, SetSignalPropagation).
+_forward() { # <signal>
+  _signal=$1
+  if [[ -z $_client ]]; then return; fi
+  if [[ $RUNTIME == apptainer ]] || ! "$RUNTIME" kill --signal "$1" "$_container" &>/dev/null; then
+    kill -s "$1" "$_client" 2>/dev/null || true # it may have ended already
+  fi
+}
+
+_group_lives() { kill -0 -- "-$_client" 2>/dev/null; }
+
+# Does nothing after a normal end: --rm has removed the container, and apptainer's processes are gone.
+_leave_nothing() {
+  local waited
+  if [[ $RUNTIME == apptainer ]]; then
+    if [[ -z $_client ]] || ! _group_lives; then return; fi
+    kill -s TERM -- "-$_client" 2>/dev/null || true # it may have ended already
+    for ((waited = 0; waited < GRACE_SECONDS; waited++)); do
+      _group_lives || break
+      sleep 1
+    done
+    kill -s KILL -- "-$_client" 2>/dev/null || true # normally it is gone
+  elif "$RUNTIME" container inspect "$_container" &>/dev/null; then
+    "$RUNTIME" stop -t "$GRACE_SECONDS" "$_container" &>/dev/null || true # it may have ended, and --rm removed it
+    "$RUNTIME" rm --force "$_container" &>/dev/null || true               # --rm may have removed it
+  fi
+}
+
+_supervise() { # <command...>
+  local code=0 name
+  trap _leave_nothing EXIT
+  for name in INT TERM HUP; do
+    # shellcheck disable=SC2064 # expand `name` now
+    trap "_forward $name" "$name" # an ignored signal (nohup) stays ignored
+  done
+  # job control gives the client its own process group; without it, background jobs start with Ctrl-C ignored
+  set -m
+  "$@" </dev/null &
+  _client=$!
+  set +m
+  if [[ -n $_signal ]]; then _forward "$_signal"; fi
+  while true; do
+    _signal='' code=0
+    wait "$_client" || code=$?
+    if [[ -z $_signal ]]; then break; fi # else the signal only ended the wait
+  done
+  trap '' INT TERM HUP
+  _leave_nothing
+  trap - EXIT INT TERM HUP
+  return "$code"
+}
+
+_compose() { # <tools|jobs> <title> <engine's terminal options, space separated> <command...>
+  local options
+  read -ra options <<<"$3"
+  _container=tprimat-$2-$$-$RANDOM
+  pass_environment "$RUNTIME" "$PLATFORM"
+  container_command "$RUNTIME" "$PLATFORM" "$1" "$_container" "${@:4}"
+  if [[ $RUNTIME != apptainer ]]; then COMMAND=("${COMMAND[@]:0:2}" "${options[@]}" "${COMMAND[@]:2}"); fi
+}
+
+_quoted() { # <word>
+  if [[ $1 =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then printf '%s' "$1"; else printf '%s' "${1@Q}"; fi
+}
+
+# The printed command can be copied into a shell whose environment has the values of the names.
+print_command() { # <command...>
+  local word line=''
+  if [[ $RUNTIME == apptainer ]]; then
+    for word in "${PASSED_NAMES[@]}"; do printf 'APPTAINERENV_%s="$%s" ' "$word" "$word"; done
+    for word in "${PASSED_VALUES[@]}"; do printf 'APPTAINERENV_%s=%s ' "${word%%=*}" "$(_quoted "${word#*=}")"; done
+  fi
+  for word in "$@"; do line+=" $(_quoted "$word")"; done
+  printf '%s\n' "${line# }"
+}
+
+# A job of ours. It reads no input. An engine without standard input cannot determine the size of the terminal.
+run_in_container() { # <tools|jobs> <title> <command...>
+  local terminal=--sig-proxy=false size init=()
+  if [[ -t 1 && -t 2 ]]; then
+    terminal+=' --tty'
+    if size=$(stty size 2>/dev/null </dev/tty) && [[ $size =~ ^([1-9][0-9]*)\ ([1-9][0-9]*)$ ]]; then
+      export LINES=${BASH_REMATCH[1]} COLUMNS=${BASH_REMATCH[2]}
+    fi
+  fi
+  if [[ $RUNTIME == podman ]] && ! has_init podman; then init=(shell/inside/init.sh); fi
+  _compose "$1" "$2" "$terminal" "${init[@]}" "${@:3}"
+  if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else _supervise "${COMMAND[@]}"; fi
+}
+
+# A person's shell, or a command with piped input. The terminal is attached to the container, and signals come from it.
+open_in_container() { # <title> <command...>
+  local terminal='--interactive'
+  if [[ -t 0 && -t 1 ]]; then terminal+=' --tty'; fi
+  _compose jobs "$1" "$terminal" "${@:2}"
+  if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else exec "${COMMAND[@]}"; fi
 }

@@ -27,7 +27,7 @@ def machine(tmp_path):
 
     def run(files=(), tools=(), environ=None, arguments=()):
         root, path = tmp_path / "root", tmp_path / "bin"
-        link_tools(path, "bash", "cat", "grep", "sed", "timeout")
+        link_tools(path, "bash", "cat", "dirname", "grep", "readlink", "sed", "timeout")
         for name, script in dict(tools).items():
             add_program(path / name, f"#!/usr/bin/env bash\n{script}\n")
         for name, text in dict(files).items():

@@ -45,7 +45,7 @@ def test_every_package_is_pinned_for_every_python(name: str) -> None:
 def test_all_platforms_and_the_environment_for_reading_have_the_same_versions(python: str) -> None:
     cpu, reading = pins("cpu", python), pins("evaluate", python)
     assert reading == {name: cpu[name] for name in reading}
-    assert "pyarrow" in cpu, "shell/inside/setup_evaluate.sh takes its version from there"
+    assert "pyarrow" in cpu, "shell/inside/setup_framework.sh takes its version from there"
     for name in ("torch", "numpy", "pandas"):  # a machine with GPUs keeps its own versions of these
         cpu.pop(name)
     assert pins("amd", python) == pins("nvd", python) == cpu

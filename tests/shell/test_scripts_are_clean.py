@@ -11,10 +11,14 @@ import pytest
 from checkout import ROOT
 
 LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
-SHORT = [ROOT / "shell" / f"{name}.sh" for name in ("data", "purge", "sweep", "train", "wrap")]
-"""Two lines each, which start run_<name>.sh without a container."""
-COMMANDS = sorted({*ROOT.glob("shell/*.sh")} - {*SHORT})
-"""Scripts that a person calls."""
+SHORT = {
+    **{name: f'run_{name}.sh" --here ' for name in ("data", "purge", "sweep", "train", "wrap")},
+    **{name: f'inside/read.sh" {name} ' for name in ("extract", "frame", "history", "trace", "validate")},
+    "compare": '../evaluate/compare.sh" ',
+}
+"""Commands of two lines, and what each starts."""
+COMMANDS = sorted({*ROOT.glob("shell/*.sh")} - {ROOT / "shell" / f"{name}.sh" for name in SHORT})
+"""The other scripts that a person calls."""
 JOBS = sorted(ROOT.glob("train/*.sh"))
 SCRIPTS = [*LIBRARIES, *COMMANDS, *sorted(ROOT.glob("shell/inside/*.sh")), ROOT / ".ci" / "run"]
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -29,12 +33,10 @@ def header(script: Path) -> list[str]:
 
 @each_script
 def test_it_runs_with_the_bash_of_the_path_stops_at_the_first_error_and_parses(script: Path) -> None:
-    lines = script.read_text(encoding="utf8").splitlines()
+    text = script.read_text(encoding="utf8")
+    lines = text.splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
-    code = [line for line in lines if line and not line.startswith("#")]
-    if "BASH_VERSION" in code[0]:  # what a person calls says so if sh reads it; tests/shell/test_secrets.py
-        del code[0]
-    assert code[0] == "set -Eeuo pipefail"
+    assert script in LIBRARIES or "\nset -Eeuo pipefail\n" in text or '/lib/environment.sh" || exit\n' in text
     assert os.access(script, os.X_OK) == (script not in LIBRARIES), "a library is sourced"
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
@@ -66,19 +68,25 @@ def test_a_script_of_a_job_and_a_short_name_only_hand_on() -> None:
         shebang, line = script.read_text(encoding="utf8").splitlines()
         place = 'exec "$(dirname -- "$(readlink -f -- "$0")")/../shell/inside/job.sh"'
         assert (shebang, line) == ("#!/usr/bin/env bash", f'{place} {names} "$@"') and os.access(script, os.X_OK)
-    for script in SHORT:
+    for name, started in SHORT.items():
+        script = ROOT / "shell" / f"{name}.sh"
         shebang, line = script.read_text(encoding="utf8").splitlines()
-        start = f'exec "$(dirname -- "$(readlink -f -- "$0")")/run_{script.name}" --here '
-        assert shebang == "#!/usr/bin/env bash" and line.startswith(start) and line.endswith(' "$@"')
+        start = f'exec "$(dirname -- "$(readlink -f -- "$0")")/{started}'
+        assert shebang == "#!/usr/bin/env bash" and line.startswith(start) and line.endswith('"$@"')
         assert os.access(script, os.X_OK)
     done = subprocess.run([JOBS[0], "--help"], cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "Usage:  train/train_PLATFORM_FRAMEWORK_MODEL.sh [--run N]" in done.stdout
 
 
-@pytest.mark.parametrize("script", COMMANDS, ids=lambda path: path.name)
+READING = [ROOT / "shell" / f"{name}.sh" for name, started in SHORT.items() if "read.sh" in started]
+
+
+@pytest.mark.parametrize("script", [*COMMANDS, *READING], ids=lambda path: path.name)
 def test_the_help_of_commands_has_one_form(script: Path) -> None:
     """One sentence on what the command is for; then Usage, Reads, Writes, Exits and Example, in columns."""
-    first, *lines = [line.removeprefix("#").removeprefix(" ") for line in header(script)]
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    done = subprocess.run([script, "--help"], cwd="/", env=environment, capture_output=True, text=True, timeout=60)
+    first, *lines = done.stdout.split("\n\nNeeds no torch")[0].splitlines()
     assert first.endswith(".") and len(first) <= 120
     block = lines[next(number for number, line in enumerate(lines) if line.startswith("Usage:")) :]
     labels = [line[:9].strip() for line in block if line[:9].strip()]

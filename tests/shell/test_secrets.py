@@ -12,16 +12,17 @@ from tests.support.setups import ROOT, copy_to
 
 TOKEN = "hf_" + "aB3" * 11 + "x"
 """Shaped like a token of the hub, but invalid."""
+SOURCE = "source shell/lib/environment.sh; source shell/lib/passed.sh"
 SHOW = 'load_secrets; printf "[%s]" "${HF_TOKEN-unset}"; env | grep -c "^HF_TOKEN=" || true'
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    return copy_to(tmp_path / "a checkout", "shell/lib/secrets.sh")
+    return copy_to(tmp_path / "a checkout", "shell/lib/environment.sh", "shell/lib/passed.sh")
 
 
 def load(checkout: Path, what: str = SHOW, options: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    script = f"set -Eeuo pipefail; source shell/lib/secrets.sh; {what}"
+    script = f"set -Eeuo pipefail; {SOURCE}; {what}"
     environ = {"PATH": os.environ["PATH"], **environ}
     command = ["bash", *options.split(), "-c", script]
     return subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, timeout=60)
@@ -73,7 +74,7 @@ def test_a_file_that_others_can_read_is_one_warning_with_the_command(checkout, m
 
 def test_scripts_that_start_one_another_warn_once(checkout):
     write(checkout, f"HF_TOKEN={TOKEN}\n", 0o644)
-    ran = load(checkout, "load_secrets; bash -c 'source shell/lib/secrets.sh; load_secrets; printf %s \"$HF_TOKEN\"'")
+    ran = load(checkout, f"load_secrets; bash -c '{SOURCE}; load_secrets; printf %s \"$HF_TOKEN\"'")
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (0, TOKEN, 1)
 
 
@@ -145,10 +146,9 @@ def test_no_script_repeats_a_secret_that_it_refuses(script: Path) -> None:
 
 def test_a_trace_of_bash_shows_no_value_that_a_container_gets(tmp_path: Path) -> None:
     commands = 'PRIVATE_NAMES=(HF_TOKEN); _may_be_secret HF_TOKEN && lend_private && wc -c <"$PRIVATE_FILE"'
-    source = "source shell/lib/environment.sh; source shell/lib/passed.sh"
     environ = {"PATH": os.environ["PATH"], "HF_TOKEN": TOKEN, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     ran = subprocess.run(
-        ["bash", "-xc", f"{source}; {commands}"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60
+        ["bash", "-xc", f"{SOURCE}; {commands}"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60
     )
     assert int(ran.stdout) == len(f"HF_TOKEN={TOKEN}") + 1 and "lend_private" in ran.stderr
     assert TOKEN[:20] not in ran.stderr

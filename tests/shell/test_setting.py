@@ -11,7 +11,6 @@ from utils.settings import config, keys
 READ_ALL = """
 set -Eeuo pipefail
 source shell/lib/environment.sh
-source shell/lib/setting.sh
 for key in $KEYS; do printf '%s=' "$key"; setting "$key" "$@"; done
 """
 ENVIRONMENT = {"LABEL": "", "MBS": "4", "DATASET": "/a/b*.jsonl", "RUNTIME": "podman"}
@@ -62,7 +61,7 @@ def test_the_method_of_a_file_brings_its_overlay_too(root):
 
 
 def test_a_key_that_stands_nowhere_is_an_error(root):
-    script = "set -e; source shell/lib/environment.sh; source shell/lib/setting.sh; setting NONSENSE; echo reached"
+    script = "set -e; source shell/lib/environment.sh; setting NONSENSE; echo reached"
     done = subprocess.run(["bash", "-c", script], cwd=root, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: config.env: NONSENSE is missing; add the line NONSENSE=...\n"

@@ -197,7 +197,7 @@ def test_scripts_set_up_only_what_is_missing_and_a_plan_nothing(checkout):
         assert done.stdout == f"{checkout.root}|{checkout.venv}/bin/python"
         assert bool(checkout.calls()) is is_first
     before = checkout.stamps()
-    for function, changes_it in (("use_environment_to_plan", False), ("use_environment", True)):
+    for function, changes_it in (("is_dry_run=true; use_environment", False), ("use_environment", True)):
         checkout.source(function, PLATFORM="nvd")
         assert bool(checkout.calls()) is changes_it and checkout.stamps() == before
 
@@ -210,7 +210,7 @@ def test_an_unknown_argument_is_refused_also_where_only_the_setup_is(checkout):
 def test_an_image_older_than_the_checkout_is_not_used(checkout):
     checkout.run()
     checkout.change("cpu-requirements.txt")
-    for function in ("use_environment", "use_environment_to_plan"):
+    for function in ("use_environment", "is_dry_run=true; use_environment"):
         done = checkout.source(function, TPRIMAT_IN_CONTAINER="1")
         assert (done.returncode, checkout.calls()) == (1, [])
         assert done.stderr.startswith("error: environment: the image is older than cpu-requirements.txt")

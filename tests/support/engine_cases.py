@@ -123,7 +123,7 @@ class Machine:
 
     def sourced(self, commands: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run commands after sourcing the libraries of the run scripts."""
-        script = f"set -Eeuo pipefail; source shell/lib/run.sh; {commands}"
+        script = f"set -Eeuo pipefail; source shell/lib/environment.sh; source shell/lib/run.sh; {commands}"
         return subprocess.run(
             ["bash", "-c", script, "bash", *arguments],
             env=self.environment | changes,

@@ -97,7 +97,8 @@ def test_every_node_starts_one_launcher_that_finds_its_own_runtime(script_of, ru
     assert words[0] == "srun" and {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1"} <= set(words)
     assert not [word for word in words if word.startswith("--container")]
     task = words[words.index("node") + 1 :]
-    assert task[:6] == [str(ROOT / "shell" / "inside" / "slurm_task.sh"), "nvd", "mega", "llama", "--run", "1"]
+    started = [str(ROOT / "shell" / "inside" / "job.sh"), "--on-node", "nvd", "mega", "llama", "--run", "1"]
+    assert task[: len(started)] == started
     assert {runtime[0], "LAUNCHER=torchrun", "SEED=7", "NNODES=2", f"OUTPUT_DIR={tmp_path}/results"} <= set(task)
     assert task[-2:] == ["MASTER_ADDR=$MASTER_ADDR", "MASTER_PORT=$MASTER_PORT"]
     assert words[words.index("node") - 2 : words.index("node")] == ["-c", 'exec "$@" "NODE_RANK=$SLURM_NODEID"']

@@ -111,8 +111,9 @@ def _addresses(matrix: Matrix) -> list[str]:
 
 def _step(matrix: Matrix, job: Job) -> list[str]:
     config, kind = job.config, runtime(job.config)
-    launcher = ROOT / ("shell/inside/job.sh" if kind == "enroot" else "shell/inside/slurm_task.sh")
-    task = [str(launcher), config.platform, job.framework, job.model, "--run", str(job.run), *_settings(matrix, kind)]
+    here = [] if kind == "enroot" else ["--on-node"]
+    launcher = [str(ROOT / "shell/inside/job.sh"), *here]
+    task = [*launcher, config.platform, job.framework, job.model, "--run", str(job.run), *_settings(matrix, kind)]
     container = _container(config) if kind == "enroot" else []
     words = [
         "exec srun",
