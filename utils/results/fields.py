@@ -1,4 +1,4 @@
-"""Checked reading of a JSON object: each value is taken by its key, and a bad one is an error that names it.
+"""Checked reading of a JSON object by a table of its keys: a bad value is an error that names its key.
 
 Standard library only.
 """
@@ -6,17 +6,25 @@ Standard library only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from utils.errors import quoted
 from utils.input_files import InputFileError, json_of
 from utils.results.schema import time_of
 
 LARGEST_COUNT = 1 << 63
+
+
+class Wanted(NamedTuple):
+    """Rule for the value of one key; a missing key has the value None."""
+
+    is_good: Callable[[Any], bool]
+    words: str
+    """Description of a good value, for messages."""
+    convert: Callable[[Any], Any] = lambda value: value
 
 
 def json_in(path: Path, error: type[ValueError]) -> Any:
@@ -27,14 +35,27 @@ def json_in(path: Path, error: type[ValueError]) -> Any:
         raise error(f"{path}: cannot be read as JSON: {fault}") from fault
 
 
+def checked(content: Any, where: str, error: type[ValueError], wanted: Mapping[str, Wanted]) -> dict[str, Any]:
+    """Return the values of the keys in `wanted`, converted.
+
+    The first bad value raises `error` with the message `<where>: <key>: got ..., wanted ...`.
+    """
+    if not isinstance(content, dict):
+        raise error(f"{where}: got {quoted(content)}, wanted an object")
+    for key, rule in wanted.items():
+        if not rule.is_good(content.get(key)):
+            raise error(f"{where}: {key}: got {quoted(content.get(key))}, wanted {rule.words}")
+    return {key: rule.convert(content.get(key)) for key, rule in wanted.items()}
+
+
 def is_number(value: Any) -> bool:
     """Check for a finite number; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def is_whole(value: Any, least: int) -> bool:
-    """Check for a whole number from `least`."""
-    return type(value) is int and value >= least
+def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    """Check for a whole number from `least` to `most`."""
+    return type(value) is int and least <= value <= most
 
 
 def is_text(value: Any) -> bool:
@@ -42,50 +63,17 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-@dataclass(frozen=True)
-class Fields:
-    """The values of one object; a bad one raises `error` with the message `<where>: <key>: got ..., wanted ...`."""
+def is_time(value: Any) -> bool:
+    """Check for a time in UTC."""
+    with suppress(ValueError):
+        return is_text(value) and time_of(value) is not None
+    return False
 
-    content: Any
-    where: str
-    error: type[ValueError]
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.content, dict):
-            raise self.error(f"{self.where}: got {quoted(self.content)}, wanted an object")
-
-    def take(self, key: str, is_good: Callable[[Any], bool], wanted: str) -> Any:
-        """Return the value of a key, None for a missing one, if it is good."""
-        value = self.content.get(key)
-        if not is_good(value):
-            raise self.error(f"{self.where}: {key}: got {quoted(value)}, wanted {wanted}")
-        return value
-
-    def text(self, key: str) -> str:
-        """Return a text that is not empty."""
-        return str(self.take(key, is_text, "a text"))
-
-    def number(self, key: str, *, above_zero: bool = False) -> float:
-        """Return a finite number from 0, or above it."""
-        if above_zero:
-            return float(self.take(key, lambda value: is_number(value) and value > 0, "a number above 0"))
-        return float(self.take(key, lambda value: is_number(value) and value >= 0, "a number from 0"))
-
-    def whole(self, key: str, most: int = LARGEST_COUNT) -> int:
-        """Return a whole number from 1."""
-        return int(self.take(key, lambda value: is_whole(value, 1) and value <= most, "a whole number from 1"))
-
-    def objects(self, key: str) -> dict[str, Any]:
-        """Return an object."""
-        return dict(self.take(key, lambda value: isinstance(value, dict), "an object"))
-
-    def items(self, key: str) -> list[Any]:
-        """Return a list."""
-        return list(self.take(key, lambda value: isinstance(value, list), "a list"))
-
-    def time(self, key: str) -> datetime:
-        """Return a time in UTC."""
-        try:
-            return time_of(self.content.get(key))
-        except ValueError as fault:
-            raise self.error(f"{self.where}: {key}: got {quoted(self.content.get(key))}, wanted a UTC time") from fault
+TEXT = Wanted(is_text, "a text")
+FROM_ZERO = Wanted(lambda value: is_number(value) and value >= 0, "a number from 0", float)
+ABOVE_ZERO = Wanted(lambda value: is_number(value) and value > 0, "a number above 0", float)
+WHOLE = Wanted(lambda value: is_whole(value, 1, LARGEST_COUNT), "a whole number from 1")
+OBJECT = Wanted(lambda value: isinstance(value, dict), "an object")
+LIST = Wanted(lambda value: isinstance(value, list), "a list")
+TIME = Wanted(is_time, "a UTC time", time_of)

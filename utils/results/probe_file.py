@@ -16,7 +16,7 @@ from typing import Any
 
 from utils.errors import quoted
 from utils.own_files import json_with
-from utils.results.fields import Fields, json_in
+from utils.results.fields import ABOVE_ZERO, FROM_ZERO, LIST, OBJECT, TEXT, TIME, Wanted, checked, is_whole, json_in
 
 VERSION = 2
 WITH_RATES_ONLY = 1
@@ -114,69 +114,29 @@ def parse(content: Any, path: Path) -> Probe:
     version = content.get("probe_version") if isinstance(content, dict) else None
     if isinstance(version, bool) or version not in (VERSION, WITH_RATES_ONLY):
         raise ProbeError(f"{path}: no probe of version {VERSION} or 1; measure again: python -m train.probe")
-    fields = Fields({"reasons": {}, "attention": None} | content, str(path), ProbeError)
-    texts = {key: fields.text(key) for key in IDENTITY}
-    measured = fields.take(
-        "rates",
-        lambda found: isinstance(found, dict) and set(found) <= set(PRECISIONS),
-        f"a map of {', '.join(PRECISIONS)}",
-    )
-    memory = content.get("total_memory_gb")
+    keys = _KEYS if version == WITH_RATES_ONLY else _KEYS | _LATER_KEYS
+    found = checked({"reasons": {}, "attention": None} | content, str(path), ProbeError, keys)
+    memory, attention = content.get("total_memory_gb"), found.get("attention")
     return Probe(
         path=path,
-        platform=texts["platform"],
-        host=texts["host"],
-        device_name=texts["device_name"],
+        platform=found["platform"],
+        host=found["host"],
+        device_name=found["device_name"],
         total_memory_gb=float(memory) if isinstance(memory, int | float) else None,
-        started=fields.time("started_utc"),
-        rates={name: _rate(Fields(one, f"{path}: {name}", ProbeError)) for name, one in measured.items()},
-        reasons={str(key): str(reason) for key, reason in fields.objects("reasons").items()},
-        other_work=_other_work(texts["platform"], content.get("conditions")),
-        **({} if version == WITH_RATES_ONLY else _parts(fields)),
-    )
-
-
-def _parts(fields: Fields) -> dict[str, Any]:
-    """Return the parts that version 2 added, as the fields of Probe."""
-    sent, moved = fields.items("collectives"), fields.objects("bandwidth")
-    attention = fields.take("attention", lambda found: found is None or isinstance(found, dict), "an object or null")
-    findings = fields.take(
-        "findings",
-        lambda found: isinstance(found, list) and all(isinstance(one, str) for one in found),
-        "a list of texts",
-    )
-    where = fields.where
-    return {
-        "collectives": tuple(
-            _collective(Fields(one, f"{where}: collectives[{place}]", ProbeError)) for place, one in enumerate(sent)
+        started=found["started_utc"],
+        rates={name: _rate(one, f"{path}: {name}") for name, one in found["rates"].items()},
+        reasons={str(key): str(reason) for key, reason in found["reasons"].items()},
+        other_work=_other_work(found["platform"], content.get("conditions")),
+        collectives=tuple(
+            CollectiveTime(**checked(one, f"{path}: collectives[{place}]", ProbeError, _COLLECTIVE))
+            for place, one in enumerate(found.get("collectives", ()))
         ),
-        "bandwidth": {
-            name: _bandwidth(Fields(one, f"{where}: bandwidth of {quoted(name)}", ProbeError))
-            for name, one in moved.items()
+        bandwidth={
+            name: Bandwidth(**checked(one, f"{path}: bandwidth of {quoted(name)}", ProbeError, _BANDWIDTH))
+            for name, one in found.get("bandwidth", {}).items()
         },
-        "attention_tflops": attention
-        and Fields(attention, f"{where}: attention", ProbeError).number("tflops", above_zero=True),
-        "findings": tuple(findings),
-    }
-
-
-def _collective(found: Fields) -> CollectiveTime:
-    return CollectiveTime(
-        name=found.text("name"),
-        bytes=found.number("bytes"),
-        ranks=found.whole("ranks", most=MOST_RANKS),
-        nodes=found.whole("nodes", most=MOST_RANKS),
-        seconds=found.number("seconds", above_zero=True),
-        spread_percent=found.number("spread_percent"),
-        bus_gb_per_second=found.number("bus_gb_per_second", above_zero=True),
-    )
-
-
-def _bandwidth(found: Fields) -> Bandwidth:
-    return Bandwidth(
-        gb_per_second=found.number("gb_per_second", above_zero=True),
-        spread_percent=found.number("spread_percent"),
-        gb=found.number("gb", above_zero=True),
+        attention_tflops=attention and checked(attention, f"{path}: attention", ProbeError, _ATTENTION)["tflops"],
+        findings=tuple(found.get("findings", ())),
     )
 
 
@@ -192,8 +152,40 @@ def _other_work(platform: str, conditions: Any) -> str:
     return ""
 
 
-def _rate(found: Fields) -> Rate:
-    rate = Rate(found.number("best_tflops"), found.number("sustained_tflops"), found.number("spread_percent"))
+def _rate(content: Any, where: str) -> Rate:
+    rate = Rate(**checked(content, where, ProbeError, _RATE))
     if not 0 < rate.sustained_tflops <= rate.best_tflops:
-        raise ProbeError(f"{found.where}: got {rate}, wanted 0 < sustained <= best")
+        raise ProbeError(f"{where}: got {rate}, wanted 0 < sustained <= best")
     return rate
+
+
+_KEYS = {
+    **dict.fromkeys(IDENTITY, TEXT),
+    "started_utc": TIME,
+    "rates": Wanted(
+        lambda found: isinstance(found, dict) and set(found) <= set(PRECISIONS), f"a map of {', '.join(PRECISIONS)}"
+    ),
+    "reasons": OBJECT,
+}
+_LATER_KEYS = {
+    "collectives": LIST,
+    "bandwidth": OBJECT,
+    "attention": Wanted(lambda found: found is None or isinstance(found, dict), "an object or null"),
+    "findings": Wanted(
+        lambda found: isinstance(found, list) and all(isinstance(one, str) for one in found), "a list of texts"
+    ),
+}
+"""Keys that version 2 added."""
+_RATE = dict.fromkeys(("best_tflops", "sustained_tflops", "spread_percent"), FROM_ZERO)
+_RANKS = Wanted(lambda found: is_whole(found, 1, MOST_RANKS), "a whole number from 1")
+_COLLECTIVE = {
+    "name": TEXT,
+    "bytes": FROM_ZERO,
+    "ranks": _RANKS,
+    "nodes": _RANKS,
+    "seconds": ABOVE_ZERO,
+    "spread_percent": FROM_ZERO,
+    "bus_gb_per_second": ABOVE_ZERO,
+}
+_BANDWIDTH = {"gb_per_second": ABOVE_ZERO, "spread_percent": FROM_ZERO, "gb": ABOVE_ZERO}
+_ATTENTION = {"tflops": ABOVE_ZERO}

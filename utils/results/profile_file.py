@@ -15,7 +15,7 @@ from typing import Any
 
 from utils.errors import quoted
 from utils.own_files import json_with
-from utils.results.fields import Fields, is_number, is_text, is_whole, json_in
+from utils.results.fields import OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_number, is_text, is_whole, json_in
 
 VERSION = 1
 NAME = "profile.json"
@@ -24,7 +24,6 @@ FOLDER = "profiles"
 PLATFORMS = ("amd", "nvd", "cpu")
 TRACE_NAME = re.compile(r"rank(?:0|[1-9][0-9]*)\.json\.gz")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_TEXTS = ("framework", "model", "model_size", "host", "device_name")
 
 is_profile = json_with("profile_version", "traces")
 """Recogniser of the file of any version."""
@@ -85,41 +84,27 @@ def parse(content: Any, path: Path) -> Profile:
     """Return the profile in the content of a file; raise ProfileError for anything else."""
     if not isinstance(content, dict) or content.get("profile_version") != VERSION:
         raise ProfileError(f"{path}: no profile of version {VERSION}; run the job again with PROFILING=true")
-    fields = Fields(content, str(path), ProfileError)
-    platform = fields.take("platform", PLATFORMS.__contains__, f"one of {', '.join(PLATFORMS)}")
-    reasons = fields.take("reasons", _are_texts, "texts by key")
-    steps = fields.take("steps", _are_in_a_row, "the numbers of steps in a row, from 1")
-    ranks = fields.take("ranks", _are_ranks, "rising numbers of ranks, from 0, each once")
-    seconds = fields.take(
-        "profiled_step_seconds",
-        lambda found: isinstance(found, list) and len(found) == len(steps) and all(map(_is_seconds, found)),
-        f"the seconds of {len(steps)} steps",
+    found = checked(content, str(path), ProfileError, _KEYS)
+    steps, reasons = found["steps"], found["reasons"]
+    of_steps = checked(
+        content,
+        str(path),
+        ProfileError,
+        {
+            "profiled_step_seconds": Wanted(
+                lambda one: isinstance(one, list) and len(one) == len(steps) and all(map(_is_seconds, one)),
+                f"the seconds of {len(steps)} steps",
+                lambda one: tuple(map(float, one)),
+            ),
+            "unprofiled_step_seconds": Wanted(
+                lambda one: _is_seconds(one) or (one is None and "unprofiled_step_seconds" in reasons),
+                "seconds, or null with a reason",
+                lambda one: None if one is None else float(one),
+            ),
+        },
     )
-    mean = fields.take(
-        "unprofiled_step_seconds",
-        lambda found: _is_seconds(found) or (found is None and "unprofiled_step_seconds" in reasons),
-        "seconds, or null with a reason",
-    )
-    return Profile(
-        path=path,
-        platform=platform,
-        **{key: fields.text(key) for key in _TEXTS},
-        run=fields.whole("run"),
-        started=fields.time("started_utc"),
-        settings=fields.take(
-            "settings", lambda found: isinstance(found, dict) and bool(found), "the training_config of the job"
-        ),
-        steps=tuple(steps),
-        ranks=tuple(ranks),
-        traces=_traces(fields, ranks, reasons),
-        profiled_step_seconds=tuple(map(float, seconds)),
-        unprofiled_step_seconds=None if mean is None else float(mean),
-        reasons=reasons,
-    )
-
-
-def _are_texts(found: Any) -> bool:
-    return isinstance(found, dict) and all(map(is_text, found.values()))
+    traces = _traces(found.pop("traces"), f"{path}: traces", found["ranks"], reasons)
+    return Profile(path=path, started=found.pop("started_utc"), traces=traces, **found, **of_steps)
 
 
 def _are_in_a_row(found: Any) -> bool:
@@ -136,19 +121,20 @@ def _is_seconds(found: Any) -> bool:
     return is_number(found) and found > 0
 
 
-def _traces(fields: Fields, ranks: list[int], reasons: Mapping[str, str]) -> dict[int, Trace]:
+def _traces(found: dict[str, Any], where: str, ranks: tuple[int, ...], reasons: Mapping[str, str]) -> dict[int, Trace]:
     """Return the traces by rank; a name may not lead out of the folder of the profile."""
-    found = fields.objects("traces")
-    if not set(found) <= {str(rank) for rank in ranks}:
-        raise ProfileError(f"{fields.where}: traces: got {quoted(found)}, wanted a file and its digest by rank")
-    inside = Fields(found, f"{fields.where}: traces", ProfileError)
-    traces = {}
-    for rank in ranks:
-        if found.get(str(rank)) is not None or f"rank{rank}" not in reasons:
-            wanted = f"file rank{rank}.json.gz and its sha256, or none and a reason as rank{rank}"
-            one = inside.take(str(rank), _is_trace, wanted)
-            traces[rank] = Trace(one["file"], one["sha256"])
-    return traces
+    if not set(found) <= set(map(str, ranks)):
+        raise ProfileError(f"{where}: got {quoted(found)}, wanted a file and its digest by rank")
+    needed = [rank for rank in ranks if found.get(str(rank)) is not None or f"rank{rank}" not in reasons]
+    wanted = {
+        str(rank): Wanted(
+            _is_trace,
+            f"file rank{rank}.json.gz and its sha256, or none and a reason as rank{rank}",
+            lambda one: Trace(one["file"], one["sha256"]),
+        )
+        for rank in needed
+    }
+    return {int(rank): trace for rank, trace in checked(found, where, ProfileError, wanted).items()}
 
 
 def _is_trace(found: Any) -> bool:
@@ -157,3 +143,17 @@ def _is_trace(found: Any) -> bool:
         and TRACE_NAME.fullmatch(str(found.get("file"))) is not None
         and _SHA256.fullmatch(str(found.get("sha256"))) is not None
     )
+
+
+_KEYS = {
+    "platform": Wanted(PLATFORMS.__contains__, f"one of {', '.join(PLATFORMS)}"),
+    "reasons": Wanted(lambda found: isinstance(found, dict) and all(map(is_text, found.values())), "texts by key"),
+    "steps": Wanted(_are_in_a_row, "the numbers of steps in a row, from 1", tuple),
+    "ranks": Wanted(_are_ranks, "rising numbers of ranks, from 0, each once", tuple),
+    **dict.fromkeys(("framework", "model", "model_size", "host", "device_name"), TEXT),
+    "run": WHOLE,
+    "started_utc": TIME,
+    "settings": Wanted(lambda found: isinstance(found, dict) and bool(found), "the training_config of the job"),
+    "traces": OBJECT,
+}
+"""Keys whose rules do not depend on others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from utils.errors import ConfigError
@@ -151,84 +151,100 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
 
 def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
     """Raise ConfigError for settings that exclude one another, or that this version does not support."""
-    rules.refuse(
-        typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None,
-        "CP",
-        "context parallelism without TransformerEngine would be silently wrong; use CP=1",
-    )
-    if typed["context_parallel_size"] != 1 and "mega" in typed["frameworks"]:
-        # the loop of mega gives every rank whole sequences, while each rank needs its own share of one
-        raise rules.broken(
-            "CP FRAMEWORK", "mega cannot divide a sequence between ranks in this version; use CP=1, or nemo or prim"
-        )
+    names, is_fp8, is_here = typed["frameworks"], typed["precision"] == "fp8", typed["launcher"] != "slurm"
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
-    rules.refuse(
-        "hf" in typed["frameworks"] and parallel,
-        " ".join(parallel),
-        "hf has no tensor, pipeline or context parallelism: all must be 1; use mega",
-    )
-    rules.refuse(
-        typed["warmup_iterations"] >= typed["train_iterations"],
-        "WARMUP_ITERS TRAIN_ITERS",
-        "warm-up must be shorter than the training; use less",
-    )
-    rules.refuse(
-        typed["min_learning_rate"] > typed["learning_rate"],
-        "MIN_LR LR",
-        "the minimum is above the peak; use a smaller MIN_LR",
-    )
-    rules.refuse(
-        typed["precision"] == "fp8" and "hf" in typed["frameworks"],
-        "PRECISION",
-        "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8",
-    )
-    rules.refuse(
-        typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None,
-        "PRECISION",
-        "fp8 needs TransformerEngine and a GPU; use bf16 or fp32",
-    )
-    rules.refuse(
-        typed["precision"] == "fp8" and typed["layers"] == "local",
-        "LAYERS PRECISION",
-        "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te",
-    )
-    if "bridge" in typed["frameworks"] and typed["layers"] == ("te" if platform == "cpu" else "local"):
-        here = "megatron-core's own layers" if platform == "cpu" else "the layers of TransformerEngine"
-        raise rules.broken("LAYERS FRAMEWORK", f"bridge trains on {here} on platform {platform}; use LAYERS=auto")
-    rules.refuse(
-        typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32",
-        "GRADIENT_DTYPE PRECISION",
-        "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32",
-    )
-    others = [name for name in typed["frameworks"] if name not in ("mega", "hf")]
-    rules.refuse(
-        typed["optimizer_state"] != "fp32" and others,
-        "OPTIMIZER_STATE FRAMEWORK",
-        f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf",
-    )
-    rules.refuse(
-        typed["method"] == "both", "METHOD", "means two trainings, which run_train.sh starts; set equal or best here"
-    )
-    rules.refuse(
-        typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"),
-        "RUNTIME",
-        "run_data.sh, run_train.sh and entry.sh start containers; here use native",
-    )
-    rules.refuse(
-        typed["hf_kernels"] == "liger"
-        and "hf" in typed["frameworks"]
-        and importlib.util.find_spec("liger_kernel") is None,
-        "HF_KERNELS",
-        "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
-    )
-    if "titan" in typed["frameworks"]:
-        check_titan(rules, typed)
-    check_nodes(rules, typed)
+    others = [name for name in names if name not in ("mega", "hf")]
+    own_layers = "megatron-core's own layers" if platform == "cpu" else "the layers of TransformerEngine"
+    for rule in (
+        (
+            "CP" in parallel and not _is_installed("transformer_engine"),
+            "CP",
+            "context parallelism without TransformerEngine would be silently wrong; use CP=1",
+        ),
+        (  # the loop of mega gives every rank whole sequences, while each rank needs its own share of one
+            "CP" in parallel and "mega" in names,
+            "CP FRAMEWORK",
+            "mega cannot divide a sequence between ranks in this version; use CP=1, or nemo or prim",
+        ),
+        (
+            "hf" in names and parallel,
+            " ".join(parallel),
+            "hf has no tensor, pipeline or context parallelism: all must be 1; use mega",
+        ),
+        (
+            typed["warmup_iterations"] >= typed["train_iterations"],
+            "WARMUP_ITERS TRAIN_ITERS",
+            "warm-up must be shorter than the training; use less",
+        ),
+        (
+            typed["min_learning_rate"] > typed["learning_rate"],
+            "MIN_LR LR",
+            "the minimum is above the peak; use a smaller MIN_LR",
+        ),
+        (is_fp8 and "hf" in names, "PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8"),
+        (
+            is_fp8 and not _is_installed("transformer_engine"),
+            "PRECISION",
+            "fp8 needs TransformerEngine and a GPU; use bf16 or fp32",
+        ),
+        (
+            is_fp8 and typed["layers"] == "local",
+            "LAYERS PRECISION",
+            "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te",
+        ),
+        (
+            "bridge" in names and typed["layers"] == ("te" if platform == "cpu" else "local"),
+            "LAYERS FRAMEWORK",
+            f"bridge trains on {own_layers} on platform {platform}; use LAYERS=auto",
+        ),
+        (
+            typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32",
+            "GRADIENT_DTYPE PRECISION",
+            "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32",
+        ),
+        (
+            typed["optimizer_state"] != "fp32" and others,
+            "OPTIMIZER_STATE FRAMEWORK",
+            f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf",
+        ),
+        (
+            typed["method"] == "both",
+            "METHOD",
+            "means two trainings, which run_train.sh starts; set equal or best here",
+        ),
+        (
+            is_here and typed["runtime"] not in ("auto", "native"),
+            "RUNTIME",
+            "run_data.sh, run_train.sh and entry.sh start containers; here use native",
+        ),
+        (
+            typed["hf_kernels"] == "liger" and "hf" in names and not _is_installed("liger_kernel"),
+            "HF_KERNELS",
+            "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
+        ),
+        # Slurm sets rank and address of each job
+        (
+            is_here and typed["node_rank"] >= typed["nodes"],
+            "NODE_RANK NNODES",
+            "machines are numbered from 0, so NODE_RANK must be below NNODES",
+        ),
+        (
+            is_here and typed["nodes"] > 1 and typed["master_addr"] is None,
+            "NNODES MASTER_ADDR",
+            "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
+        ),
+    ):
+        rules.refuse(*rule)
+    if "titan" in names:
+        _check_titan(rules, typed, parallel)
 
 
-def check_titan(rules: Rules, typed: Mapping[str, Any]) -> None:
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _check_titan(rules: Rules, typed: Mapping[str, Any], parallel: Sequence[str]) -> None:
     """Raise ConfigError for settings that torchtitan 0.2.2 does not have, or that this version does not give it."""
-    parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
     rules.refuse(parallel, " ".join(parallel), "titan runs torchtitan's FSDP2 only in this version: all must be 1")
     rules.refuse(
         typed["gradient_dtype"] != "fp32",
@@ -274,56 +290,44 @@ def profile(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
     tool: str = typed["profile"]
     if tool == NO_PROFILE:
         return NO_PROFILE
-    _check_tool(rules, typed, platform)
     first, last, steps = typed["profile_step_start"], typed["profile_step_end"], typed["train_iterations"]
-    rules.refuse(first > last, "PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one")
-    rules.refuse(last > steps, "PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them")
-    profiled = last - first + 1
-    wanted = LEAST_UNPROFILED + (LOST_BY_PRIMUS if "prim" in typed["frameworks"] else 0)
-    rules.refuse(
-        steps - profiled < wanted,
-        "PROFILE_STEP_START PROFILE_STEP_END TRAIN_ITERS",
-        f"{steps - profiled} steps are left to measure, wanted {wanted}; profile fewer, or use "
-        f"TRAIN_ITERS={profiled + wanted} or more",
-    )
-    rules.refuse(
-        last == steps and "prim" in typed["frameworks"],
-        "PROFILE_STEP_END TRAIN_ITERS FRAMEWORK",
-        f"Primus writes the trace in the step after the profiled ones; use PROFILE_STEP_END={steps - 1} or less",
-    )
     ranks, count = typed["profile_ranks"], typed["num_gpus"]
-    if ranks is not None and ranks[-1] >= count:
-        raise rules.broken("PROFILE_RANKS", f"the training has ranks 0 to {count - 1}; use all, or some of them")
+    is_prim, of_platform, profiled = "prim" in typed["frameworks"], TOOLS.get(tool, platform), last - first + 1
+    wanted = LEAST_UNPROFILED + LOST_BY_PRIMUS * is_prim
+    for rule in (
+        (
+            of_platform != platform,
+            "PROFILING",
+            f"{tool} is a tool of platform {of_platform}; use true here (torch.profiler)",
+        ),
+        (
+            tool in TOOLS and is_prim,
+            "PROFILING FRAMEWORK",
+            "Primus profiles by its own keys, with torch.profiler; use true",
+        ),
+        (
+            tool in TOOLS and typed["profile_memory"],
+            "PROFILE_MEMORY PROFILING",
+            f"{tool} writes no snapshot of the memory; use PROFILING=true",
+        ),
+        (first > last, "PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one"),
+        (last > steps, "PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them"),
+        (
+            steps - profiled < wanted,
+            "PROFILE_STEP_START PROFILE_STEP_END TRAIN_ITERS",
+            f"{steps - profiled} steps are left to measure, wanted {wanted}; profile fewer, or use "
+            f"TRAIN_ITERS={profiled + wanted} or more",
+        ),
+        (
+            last == steps and is_prim,
+            "PROFILE_STEP_END TRAIN_ITERS FRAMEWORK",
+            f"Primus writes the trace in the step after the profiled ones; use PROFILE_STEP_END={steps - 1} or less",
+        ),
+        (
+            ranks is not None and ranks[-1] >= count,
+            "PROFILE_RANKS",
+            f"the training has ranks 0 to {count - 1}; use all, or some of them",
+        ),
+    ):
+        rules.refuse(*rule)
     return Profile(first, last, ranks, typed["profile_memory"], tool).text
-
-
-def _check_tool(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
-    tool = typed["profile"]
-    if TOOLS.get(tool, platform) != platform:
-        raise rules.broken("PROFILING", f"{tool} is a tool of platform {TOOLS[tool]}; use true here (torch.profiler)")
-    rules.refuse(
-        tool in TOOLS and "prim" in typed["frameworks"],
-        "PROFILING FRAMEWORK",
-        "Primus profiles by its own keys, with torch.profiler; use true",
-    )
-    rules.refuse(
-        tool in TOOLS and typed["profile_memory"],
-        "PROFILE_MEMORY PROFILING",
-        f"{tool} writes no snapshot of the memory; use PROFILING=true",
-    )
-
-
-def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:
-    """Raise ConfigError where several machines cannot find one another."""
-    if typed["launcher"] == "slurm":
-        return  # Slurm sets rank and address of each job
-    rules.refuse(
-        typed["node_rank"] >= typed["nodes"],
-        "NODE_RANK NNODES",
-        "machines are numbered from 0, so NODE_RANK must be below NNODES",
-    )
-    rules.refuse(
-        typed["nodes"] > 1 and typed["master_addr"] is None,
-        "NNODES MASTER_ADDR",
-        "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
-    )

@@ -89,15 +89,3 @@ def parse(text: Any) -> Profile | None:
         raise ValueError(f"got {text!r}, wanted {NO_PROFILE}, or such as steps 11-13 of rank 0")
     ranks = None if found["ranks"] is None else tuple(map(int, found["ranks"].split(",")))
     return Profile(int(found["first"]), int(found["last"]), ranks, found["memory"] is not None, found["tool"] or TORCH)
-
-
-def steps_of(text: Any) -> range:
-    """Return the numbers of the profiled steps of a text in a result; empty without a profile or for any other value.
-
-    A result that was read from a log has no such text.
-    """
-    try:
-        found = parse(text)
-    except ValueError:
-        return range(0)
-    return range(0) if found is None else found.steps
