@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -182,7 +182,10 @@ def _run(
     """
     state = status.matrix
     status.enter(DATA)
-    if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, status, plan.environment(matrix)):
+    print("=== data", flush=True)
+    if code := processes.run_step(
+        plan.data_command(matrix), stop, status.write_sometimes, plan.environment(matrix), subprocess.DEVNULL
+    ):
         return code, False
     status.enter(CHECKS)
     digests = plan.data_digests(matrix.config)
@@ -250,23 +253,12 @@ def _reading(
     with tempfile.TemporaryDirectory(prefix="tprimat-") as folder:
         log = Path(folder) / "log"
         command = [sys.executable, "-m", module, *arguments, "--brief", "--log", str(log)]
-        code = _script(command, title, stop, status)
+        if title:
+            print(f"=== {title}", flush=True)
+        code = processes.run_step(command, stop, status.write_sometimes)
         if log.exists():
             add_to_log(status.folder, log.read_text(encoding="utf8"))
     return code
-
-
-def _script(
-    command: Sequence[str],
-    title: str | None,
-    stop: processes.StopRequest,
-    status: StatusFile,
-    environment: Mapping[str, str] | None = None,
-) -> int:
-    """Run a step with this terminal's output; return its exit code, or that of an interrupt."""
-    if title:
-        print(f"=== {title}", flush=True)
-    return processes.run_step(command, stop, status.write_sometimes, environment)
 
 
 def _pause(seconds: float, view: View, status: StatusFile, stop: processes.StopRequest) -> None:

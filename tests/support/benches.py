@@ -26,7 +26,7 @@ from utils.results import store
 
 FAILS = 0.0
 """Speed of a run whose launcher ends with exit code 1 and leaves no result."""
-JOB = re.compile(r"train_cpu_(mega|hf)_llama")
+JOB = re.compile(r"train\.launch --platform cpu --framework (mega|hf) --model llama")
 STEP = "[CPU] Step {}/30 | 0.500 s | avg 0.500 s | loss 7.0000 | 0.4 GB\n"
 
 
@@ -146,8 +146,8 @@ class Bench:
                     self.write(self.job(framework, run, *self._settings, "LAUNCHER=slurm"))
                 self.rounds.append([])
             return Ran(0, "".join(f"{number}|COMPLETED|None|n1\n" for number in numbers))
-        is_job = words[0].endswith(".sh") and JOB.search(words[0])
-        if not is_job and not any(name in " ".join(words) for name in ("data.sh", "evaluate.")):
+        is_job = JOB.search(" ".join(words))
+        if not is_job and not any(name in " ".join(words) for name in ("data.prepare", "evaluate.")):
             return self._popen(command, *more, **options)
         if (self.output / "status.json").exists() and "phase" in (status := self.status()):
             self.phases.append(status["phase"])

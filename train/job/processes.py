@@ -153,12 +153,16 @@ def run_step(
     stop: StopRequest,
     refresh: Callable[[], None] = lambda: None,
     environment: Mapping[str, str] | None = None,
+    stdout: int | None = None,
 ) -> int:
     """Run a command with this terminal's output; return its exit code, or 128 + the signal that asked to stop.
 
-    `refresh` is called every STEP_POLL_SECONDS. A request to stop ends all processes below this one.
+    `refresh` is called every STEP_POLL_SECONDS; `stdout` is that of subprocess.Popen. A request to stop ends all
+    processes below this one.
     """
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, preexec_fn=tied())
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, preexec_fn=tied()
+    )
     while process.poll() is None and not stop:
         refresh()
         time.sleep(STEP_POLL_SECONDS)

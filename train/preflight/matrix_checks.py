@@ -21,7 +21,7 @@ from train.machine import gpus
 from train.machine.gpus import capacity_gb
 from train.preflight import job_checks, ready
 from train.preflight.fit import LAYERS, host_memory_lines, refusal
-from train.runner.plan import Matrix, notes, outlook, wrapper
+from train.runner.plan import Matrix, notes, outlook
 from train.runner.state import NAME, is_status
 from train.runner.view import duration, is_matrix_log
 from utils.dataset.paths import bin_path
@@ -31,7 +31,7 @@ from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
 from utils.results import store
-from utils.settings.config import ROOT, RunConfig
+from utils.settings.config import RunConfig
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
 """A result and a log; 500 steps leave about 150 KB."""
@@ -57,18 +57,11 @@ def check(matrix: Matrix) -> None:
     Raises ConfigError or DataError if the matrix cannot work, and ForeignFileError if a file of a user has the name of
     an output.
     """
-    _check_wrappers(matrix)
     _check_places(matrix)
     _check_space(matrix)
     if matrix.config.strict and matrix.config.launcher != "slurm":  # each Slurm job checks the node that it runs on
         job_checks.before(matrix.config)
     _print_forecast(matrix)
-
-
-def _check_wrappers(matrix: Matrix) -> None:
-    for name in sorted({wrapper(job) for job in matrix.jobs}):
-        if not os.access(ROOT / name, os.X_OK):
-            raise ConfigError(f"{name}: missing or not executable; restore it, `git checkout {name}`")
 
 
 def _check_places(matrix: Matrix) -> None:

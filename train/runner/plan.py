@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,8 +155,16 @@ def wrapper(job: Job) -> str:
 
 
 def command(matrix: Matrix, job: Job) -> list[str]:
-    """Return the command that runs one job of the matrix by itself."""
-    return [str(ROOT / wrapper(job)), "--run", str(job.run), *matrix.arguments]
+    """Return the command that runs one job of the matrix, as its script does in an environment that is set up."""
+    names = ("--framework", job.framework, "--model", job.model, "--run", str(job.run))
+    return [sys.executable, "-m", "train.launch", "--platform", job.config.platform, *names, *matrix.arguments]
+
+
+def data_command(matrix: Matrix) -> list[str]:
+    """Return the command that prepares the data of the matrix, and keeps data that exist."""
+    workers = str(len(os.sched_getaffinity(0)))
+    platform = matrix.config.platform
+    return [sys.executable, "-m", "data.prepare", "--platform", platform, "--workers", workers, *matrix.arguments]
 
 
 def ok_result(job: Job, identity: str) -> dict[str, Any] | None:

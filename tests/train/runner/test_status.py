@@ -30,7 +30,7 @@ def test_each_phase_is_named_while_it_runs_and_the_end_has_the_report(bench):
 @pytest.mark.parametrize(
     ("word", "exit_code", "code", "end"),
     [
-        ("data.sh", 2, 2, ["failed", "data"]),
+        ("data.prepare", 2, 2, ["failed", "data"]),
         ("evaluate.validate", 1, 1, ["finished", "done"]),
         ("evaluate.compare", 3, 0, ["finished", "done"]),
         ("evaluate.compare", 1, 1, ["finished", "done"]),
@@ -101,7 +101,7 @@ def test_a_matrix_that_runs_elsewhere_is_shown(bench, tmp_path, capsys):
 
 
 def test_a_matrix_that_failed_or_was_killed_and_a_failed_job_are_exit_code_1(bench, capsys):
-    bench.exit_codes = {"data.sh": 2}
+    bench.exit_codes = {"data.prepare": 2}
     bench.run(*ONE)
     code, text, _ = shown(bench.output, capsys)
     assert code == 1 and text.startswith("failed in phase data: 0 of 2 jobs, 0 failed\n")
