@@ -68,6 +68,7 @@ VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
 ARGUMENTS=() DRY_RUN=()
 is_dry_run=false
+found_fresh='' # runtime or dev, once it was looked at
 
 # A Python of this checkout with a PYTHONHOME of another one does not start.
 if [[ -n ${PYTHONHOME:-} ]]; then
@@ -122,10 +123,11 @@ export_settings() { # <title> <what is wanted> <KEY=VALUE...>
 # Refuse what this script does not take, before anything is installed or started. A machine without Python 3.10 or later
 # (it starts containers) leaves that to the command in the container.
 check_arguments() { # <arguments of the script...>
-  local python=$PYTHON script
+  local python=$PYTHON script is_new='import sys; sys.exit(sys.version_info < (3, 10))'
   if [[ ! -f $ROOT/utils/configure.py ]]; then return 0; fi # an image has only what setup.sh needs while it is built
-  if ! "$python" -V &>/dev/null; then python=$(type -P python3) || return 0; fi
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' &>/dev/null || return 0
+  if ! "$python" -c "$is_new" &>/dev/null; then
+    python=$(type -P python3) && "$python" -c "$is_new" &>/dev/null || return 0
+  fi
   script=$(readlink -f -- "$0")
   (cd -- "$ROOT" && "$python" -m utils.configure --platform "$PLATFORM" --check "$script" -- "$@") >&2 || exit
 }
@@ -167,8 +169,9 @@ wanted_stamp() { # <runtime|dev>
 # Prints nothing: setup.sh reports what is wrong with the platform or the Python.
 environment_is_fresh() { # <runtime|dev>
   local wanted stamp=$VENV/.stamp-$1
+  if [[ $found_fresh == "$1" ]]; then return; fi
   [[ -f $stamp && ! -e $VENV/.installing ]] || return 1
-  wanted=$(wanted_stamp "$1" 2>/dev/null) && [[ $(<"$stamp") == "$wanted" ]]
+  wanted=$(wanted_stamp "$1" 2>/dev/null) && [[ $(<"$stamp") == "$wanted" ]] && found_fresh=$1
 }
 
 # Make .venv match the requirement files; return at once if it does. The environment of an image is never changed,
