@@ -28,31 +28,34 @@ METHODS = {"jobs", "spec", "asked"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
+    fields = {name for name in (*RunConfig.__annotations__, *vars(RunConfig)) if not name.startswith("_")} - METHODS
     parser = Parser(
+        {
+            "--platform": {"required": True, "choices": PLATFORMS},
+            "--visible-gpus": {"type": int, "help": "GPUs of this machine (default: ask torch)"},
+            "--jobs": {
+                "action": "store_true",
+                "help": "print `framework model run result`, one line for each job (RUNS=auto: for each that runs in "
+                "any case); checks that results can be written",
+            },
+            "--get": {
+                "metavar": "FIELD",
+                "choices": sorted(fields),
+                "help": "print one field of RunConfig, e.g. output_dir",
+            },
+            "--check": {
+                "type": Path,
+                "metavar": "SCRIPT",
+                "help": "check only that this script takes the arguments after `--`, and that each value by itself is "
+                "allowed",
+            },
+            "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+        },
         prog="python -m utils.configure",
         description="Check the settings and print them, or the jobs they select.",
         epilog=f"settings:\n{table}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--visible-gpus", type=int, help="GPUs of this machine (default: ask torch)")
-    parser.add_argument(
-        "--jobs",
-        action="store_true",
-        help="print `framework model run result`, one line for each job (RUNS=auto: for each that runs in any case); "
-        "checks that results can be written",
-    )
-    fields = {name for name in (*RunConfig.__annotations__, *vars(RunConfig)) if not name.startswith("_")} - METHODS
-    parser.add_argument(
-        "--get", metavar="FIELD", choices=sorted(fields), help="print one field of RunConfig, e.g. output_dir"
-    )
-    parser.add_argument(
-        "--check",
-        type=Path,
-        metavar="SCRIPT",
-        help="check only that this script takes the arguments after `--`, and that each value by itself is allowed",
-    )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
 
     def work() -> None:

@@ -15,8 +15,7 @@ from typing import Any
 
 from evaluate.metrics.figures import Figure, unknown
 from utils.hardware.devices import Device
-from utils.memory.estimate import FRAMEWORKS, estimate
-from utils.memory.fit import usable_gb
+from utils.memory.estimate import FRAMEWORKS, estimate, usable_gb
 from utils.models import ModelSpec, UnknownModelError, get
 from utils.results.schema import Result
 from utils.settings.config import RunConfig, load

@@ -18,8 +18,7 @@ from train.job.job import Job, disk_reason, log_path, release_reserve, remove_le
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
-from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, largest_micro_batch
-from utils.memory.fit import usable_gb
+from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, largest_micro_batch, usable_gb
 from utils.results import store
 
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)

@@ -19,9 +19,9 @@ from dataclasses import replace
 
 from train.job.job import Job
 from train.machine.gpus import threads_of_a_rank
+from train.preflight.changes import change_text, changes_that_fit, lower_bound_gb, terms_text
 from utils.hardware.devices import DEVICES, Device
-from utils.memory.estimate import BYTES_PER_GB, FRAMEWORKS, PROCESS_GB, cpu_capacity_gb, estimate
-from utils.memory.fit import change_text, changes_that_fit, lower_bound_gb, terms_text, usable_gb
+from utils.memory.estimate import BYTES_PER_GB, FRAMEWORKS, PROCESS_GB, cpu_capacity_gb, estimate, usable_gb
 from utils.memory.terms import FP32_BYTES, Stage
 
 LAYERS = "mega: torch's layers, TransformerEngine's are not estimated"

@@ -19,8 +19,7 @@ from utils.dataset.paths import idx_path, manifest_path
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import visible_device, visible_gpus
-from utils.memory.estimate import FRAMEWORKS, largest_micro_batch
-from utils.memory.fit import usable_gb
+from utils.memory.estimate import FRAMEWORKS, largest_micro_batch, usable_gb
 from utils.results import store
 from utils.results.precision import RunsRule, rates
 from utils.settings import best, layers

@@ -141,18 +141,19 @@ def read_index(prefix: Path) -> Index:
         raise DataError(f"{path}: got {size} bytes, wanted at least the {_HEADER.size} of its header; {_AGAIN}")
     content = np.memmap(path, dtype=np.uint8, mode="r")
     magic, version, code, sequences, entries = _HEADER.unpack(content[: _HEADER.size].tobytes())
-    if magic != MAGIC:
-        raise DataError(f"{path}: starts with {magic!r}, an .idx of Megatron with {MAGIC!r}; name another prefix")
-    if version != VERSION:
-        raise DataError(f"{path}: got version {version}, wanted {VERSION}; {_AGAIN}")
-    if code not in DTYPES:
-        raise DataError(f"{path}: got dtype code {code}, wanted one of {_names()}; {_AGAIN}")
     wanted = _HEADER.size + 12 * sequences + 8 * entries
-    if size != wanted:
-        raise DataError(
-            f"{path}: got {size:,} bytes, wanted {wanted:,} for {sequences:,} sequences and {entries:,} document "
-            f"indices; it was cut short or belongs to something else: {_AGAIN}"
-        )
+    for is_bad, fault in (
+        (magic != MAGIC, f"starts with {magic!r}, an .idx of Megatron with {MAGIC!r}; name another prefix"),
+        (version != VERSION, f"got version {version}, wanted {VERSION}; {_AGAIN}"),
+        (code not in DTYPES, f"got dtype code {code}, wanted one of {_names()}; {_AGAIN}"),
+        (
+            size != wanted,
+            f"got {size:,} bytes, wanted {wanted:,} for {sequences:,} sequences and {entries:,} document indices; it "
+            f"was cut short or belongs to something else: {_AGAIN}",
+        ),
+    ):
+        if is_bad:
+            raise DataError(f"{path}: {fault}")
     lengths_end = _HEADER.size + 4 * sequences
     pointers_end = lengths_end + 8 * sequences
     return Index(

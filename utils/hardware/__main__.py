@@ -20,11 +20,11 @@ from utils.hardware.devices import DEVICES
 def main(arguments: list[str] | None = None) -> int:
     """Print this machine's `gpu_info`, or the device table, as JSON; return the exit code."""
     parser = Parser(
+        {"--table": {"action": "store_true", "help": "print the devices whose peaks are known, with sources"}},
         prog="python -m utils.hardware",
         description="Print the devices of this machine as JSON: the gpu_info section of its results.",
         epilog="PLATFORM=amd, nvd or cpu in the environment sets the expected platform. Exits 0, or 2 for another one.",
     )
-    parser.add_argument("--table", action="store_true", help="print the devices whose peaks are known, with sources")
     if parser.parse_args(arguments).table:
         print(json.dumps([asdict(device) for device in DEVICES], indent=1))
         return 0

@@ -101,14 +101,12 @@ def find_device(name: str, total_memory_gb: float | None = None, cores: int | No
     """
     wanted = " ".join(name.split()).casefold().removeprefix("nvidia ")
     for board in DEVICES:
-        if wanted in _comparable(board.names):
-            is_proven = True
-        elif wanted in _comparable(board.names_with_memory):
-            is_proven = total_memory_gb is not None
-        elif wanted in _comparable(board.names_with_cores):
-            is_proven = cores is not None
-        else:
-            continue
+        proofs = (
+            (board.names, True),
+            (board.names_with_memory, total_memory_gb is not None),
+            (board.names_with_cores, cores is not None),
+        )
+        is_proven = next((is_enough for names, is_enough in proofs if wanted in _comparable(names)), False)
         device = _one_torch_device(board)
         fits_memory = total_memory_gb is None or _fits_memory(device, total_memory_gb)
         if is_proven and fits_memory and cores in (None, device.cores):

@@ -213,15 +213,19 @@ def _listed(path: str, listed: Any) -> Listed:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive of the configured OUTPUT_DIR."""
     parser = Parser(
+        {
+            "--platform": {
+                "required": True,
+                "choices": PLATFORMS,
+                "help": "read config.<platform>.env of this platform",
+            },
+            "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+        },
         prog="python -m utils.housekeeping.archive",
         description=f"Pack results, logs, comparisons and status.json of all jobs and labels into {ARCHIVE} there.",
         epilog="Exits 0 on success; 1 if a file or its path holds a secret or the archive cannot be written; 2 for bad "
         "input or if there is nothing to pack.",
     )
-    parser.add_argument(
-        "--platform", required=True, choices=PLATFORMS, help="read config.<platform>.env of this platform"
-    )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
 
     def work() -> None:

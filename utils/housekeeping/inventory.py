@@ -84,7 +84,7 @@ def entries(
     `is_strict`, a file may have changed since the suite wrote it, or be recognised by its content alone.
     """
     found = []
-    for name in names(directory):
+    for name in os.listdir(directory):
         with suppress(FileNotFoundError):  # removed meanwhile
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
             found.append((name + "/" * stat.S_ISDIR(status.st_mode), name, status))
@@ -118,7 +118,7 @@ def _why_not_entered(
         return "another file system is mounted there"
     if not os.access(".", os.X_OK, dir_fd=inside):
         return "cannot be searched (Permission denied)"
-    if MARKER in names(inside):
+    if MARKER in os.listdir(inside):
         try:
             is_data = read_marker(inside, "") == DATA
         except FootprintError:
@@ -189,11 +189,6 @@ def _holds(directory: int, name: str, mark: bytes) -> bool:
                 return True
             before = piece[-OVERLAP_BYTES:]
     return False
-
-
-def names(directory: int) -> list[str]:
-    """Return the names in an open folder."""
-    return os.listdir(directory)
 
 
 def has_our_end(file: BinaryIO) -> bool:

@@ -183,7 +183,8 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
             os.unlink(footprint.LOCK, dir_fd=folder.directory)
             if not kept:
                 now = os.stat(folder.path.name, dir_fd=folder.parent, follow_symlinks=False)
-                if inventory.names(folder.directory) != [MARKER] or not os.path.samestat(status, now):
+                names = os.listdir(folder.directory)  # noqa: PTH208 a descriptor
+                if names != [MARKER] or not os.path.samestat(status, now):
                     raise OSError(errno.EBUSY, "changed while this ran")
                 # last, so that purge can be run again while the folder is there
                 os.unlink(MARKER, dir_fd=folder.directory)
@@ -226,15 +227,20 @@ def _counted(number: int, noun: str) -> str:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
+        {
+            "--platform": {
+                "required": True,
+                "choices": PLATFORMS,
+                "help": "read config.<platform>.env of this platform",
+            },
+            "--with-data": {"action": "store_true", "help": "also remove prepared data from DATA_DIR"},
+            "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": " or ".join(FOLDERS)},
+        },
         prog="python -m utils.housekeeping.purge",
         description="Remove all that the suite wrote: results of all jobs and labels, logs, comparisons, archive.",
         epilog="Everything else in these folders is left and listed. Exits 0 on success; 1 if a file could not be "
         "removed; 2 if the folder is refused.",
     )
-    parser.add_argument(
-        "--platform", required=True, choices=PLATFORMS, help="read config.<platform>.env of this platform"
-    )
-    parser.add_argument("--with-data", action="store_true", help="also remove prepared data from DATA_DIR")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="print what would be removed; remove nothing")
     what.add_argument(
@@ -242,7 +248,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="add files of an earlier version, or copied ones, to the list of ours; remove nothing",
     )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" or ".join(FOLDERS))
     return parser.parse_intermixed_args(argv)
 
 

@@ -11,10 +11,12 @@ import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from utils.logs.lines import Printed
 from utils.logs.run_log import IterationLine
 
+Value = TypeVar("Value", int, bytes)
 FILE_NAME = "events.out.tfevents."
 """Prefix of the name of every event file."""
 FLOAT32_DIGITS = 7
@@ -88,18 +90,19 @@ def _records(path: Path) -> Iterator[bytes]:
 
 def _scalars(record: bytes) -> tuple[int, dict[str, float]]:
     """Return the step of an event and its scalars by tag."""
-    step, scalars = 0, {}
-    for field, value in _protobuf(record):
-        if field == 2 and isinstance(value, int):
-            step = value
-        elif field == 5 and isinstance(value, bytes):
-            for inner, one in _protobuf(value):
-                if inner == 1 and isinstance(one, bytes):
-                    parts = dict(_protobuf(one))
-                    tag, number = parts.get(1), parts.get(2)
-                    if isinstance(tag, bytes) and isinstance(number, float):
-                        scalars[tag.decode("utf8", "replace")] = number
-    return step, scalars
+    scalars = {}
+    for summary in _values(record, 5, bytes):
+        for value in _values(summary, 1, bytes):
+            parts = dict(_protobuf(value))
+            tag, number = parts.get(1), parts.get(2)
+            if isinstance(tag, bytes) and isinstance(number, float):
+                scalars[tag.decode("utf8", "replace")] = number
+    return [0, *_values(record, 2, int)][-1], scalars
+
+
+def _values(data: bytes, field: int, kind: type[Value]) -> list[Value]:
+    """Return the values of a field that are of one type."""
+    return [value for number, value in _protobuf(data) if number == field and isinstance(value, kind)]
 
 
 def _protobuf(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:

@@ -40,8 +40,10 @@ _ARGUMENTS = {
     "clip_grad": "clip_grad",
     "init_method_std": "init_std",
 }
-_WHOLE = ("world_size", "sequence_length", "global_batch_size", "micro_batch_size", "total_steps", "tp", "pp", "cp")
-_WHOLE_TOO = ("dp", "seed", "warmup_iters")
+_WHOLE = (
+    *("world_size", "sequence_length", "global_batch_size", "micro_batch_size", "total_steps", "tp", "pp", "cp", "dp"),
+    *("seed", "warmup_iters"),
+)
 _SIZES = re.compile(
     r"\b(world|data-parallel|tensor-model-parallel|pipeline-model-parallel|context-parallel) size: (\d{1,9})(?=[,\s]|$)"
 )
@@ -52,15 +54,18 @@ _SIZE_NAMES = {
     "pipeline-model-parallel": "pp",
     "context-parallel": "cp",
 }
-_VOCABULARY = re.compile(r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d{1,15})\)")
 _PARAMETERS = re.compile(
     r"number of parameters on \(tensor, pipeline\) model parallel rank \((\d{1,9}), (\d{1,9})\): (\d{1,15})(?=\s|$)"
 )
 _BILLIONS = re.compile(r"Total number of parameters in billions: ([\d.]+)(?=\s|$)")
-_TITAN = re.compile(
-    r"local batch size (\d{1,9}), global batch size (\d{1,9}),"
-    r".{0,80}? sequence length (\d{1,9}), total steps (\d{1,12})(?=[\s(.]|$)"
+_BY_NAME = (
+    re.compile(r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (?P<padded_vocab_size>\d{1,15})\)"),
+    re.compile(  # torchtitan
+        r"local batch size (?P<micro_batch_size>\d{1,9}), global batch size (?P<global_batch_size>\d{1,9}),"
+        r".{0,80}? sequence length (?P<sequence_length>\d{1,9}), total steps (?P<total_steps>\d{1,12})(?=[\s(.]|$)"
+    ),
 )
+"""Patterns whose groups have the names of the facts."""
 _MESH = re.compile(r"device mesh with parallelism: ((?:\w+=\d{1,9}, )*\w+=\d{1,9})(?!\d)")
 _MESH_AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 _EXIT = re.compile(r"launcher exited with code (-?\d{1,9})")
@@ -71,10 +76,7 @@ _PLATFORMS = {"NVIDIA": "nvd", "AMD": "amd", "CPU": "cpu"}
 _OUT_OF_MEMORY = re.compile(r"(?:CUDA|HIP) out of memory")
 _ALLOCATOR = re.compile(r"\[Rank (\d+)\] \(after (\d+) iterations\) memory \((MB|GB)\) \|(.*)")
 _ALLOCATOR_KEYS = {
-    "allocated": "allocated",
-    "max allocated": "max allocated",
-    "reserved": "reserved",
-    "max reserved": "max reserved",
+    **{key: key for key in ("allocated", "max allocated", "reserved", "max reserved")},
     "mem-allocated-gigabytes": "allocated",
     "mem-max-allocated-gigabytes": "max allocated",
     "mem-reserved-gigabytes": "reserved",
@@ -146,11 +148,8 @@ def _argument(name: str, text: str) -> Iterator[tuple[str, Value]]:
     if name in ("bf16", "fp16") and text == "True":
         yield "precision", name
     key, printed = _ARGUMENTS.get(name), number(text)
-    if key is None or printed is None:
-        return
-    if key not in _WHOLE + _WHOLE_TOO:
-        yield key, printed.value
-    elif (value := whole_number(text)) is not None:
+    value = whole_number(text) if key in _WHOLE else printed and printed.value
+    if key is not None and value is not None:
         yield key, value
 
 
@@ -158,11 +157,9 @@ def _sizes(text: str) -> Iterator[tuple[str, Value]]:
     if "world size:" in text:
         for name, value in _SIZES.findall(text):
             yield _SIZE_NAMES[name], int(value)
-    if match := _VOCABULARY.search(text):
-        yield "padded_vocab_size", int(match[1])
-    if match := _TITAN.search(text):
-        names = ("micro_batch_size", "global_batch_size", "sequence_length", "total_steps")
-        yield from zip(names, map(int, match.groups()), strict=True)
+    for pattern in _BY_NAME:
+        if match := pattern.search(text):
+            yield from ((name, int(value)) for name, value in match.groupdict().items())
 
 
 def _parameters(text: str) -> Iterator[tuple[str, Value]]:

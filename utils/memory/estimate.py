@@ -30,6 +30,12 @@ from utils.settings.config import RunConfig
 BYTES_PER_GB = 1e9
 FORMULA = "live_tensors/v5"
 """Id of the formula in utils/memory/terms.py; change it with every change of a term."""
+USABLE = 0.95
+"""Largest share of a device's memory for tensors; driver, libraries and fragmentation take the rest."""
+OUTSIDE_TORCH_GB = {"amd": 10.9}
+"""Memory that the runtime takes outside torch, GB (1e9 bytes), by platform: HIP's contexts, RCCL, libraries. amd: 8
+MI355X, 94.71 GiB in use, of which torch reserved 86,588 MiB (Primus, branch feat/xiaoming/tuning_agent,
+real_e2e_escape_demo_baseline/train.log, 11 May 2026). None was seen for another platform: its share is 1 - USABLE."""
 FRAMEWORKS = ("mega", "hf")
 PROCESS_GB = {"mega": 0.43, "hf": 0.53}
 """Resident set of a rank beside its tensors: Python, torch, the framework, gloo. Measured: jobs of the tiny Llama with
@@ -97,6 +103,11 @@ def largest_micro_batch(
         if estimate(smaller, framework, spec).total_gb <= capacity_gb:
             return size
     return None
+
+
+def usable_gb(capacity_gb: float, platform: str) -> float:
+    """Return the memory that tensors may take on a device of `capacity_gb`."""
+    return min(USABLE * capacity_gb, capacity_gb - OUTSIDE_TORCH_GB.get(platform, 0.0))
 
 
 def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from utils.errors import quoted
 from utils.input_files import InputFileError, json_of
-from utils.results.schema import time_of
+from utils.results.schema import is_text, time_of
 
 LARGEST_COUNT = 1 << 63
 
@@ -56,11 +56,6 @@ def is_number(value: Any) -> bool:
 def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
     """Check for a whole number from `least` to `most`."""
     return type(value) is int and least <= value <= most
-
-
-def is_text(value: Any) -> bool:
-    """Check for a text that is not empty."""
-    return isinstance(value, str) and value != ""
 
 
 def is_time(value: Any) -> bool:

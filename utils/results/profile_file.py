@@ -15,7 +15,8 @@ from typing import Any
 
 from utils.errors import quoted
 from utils.own_files import json_with
-from utils.results.fields import OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_number, is_text, is_whole, json_in
+from utils.results.fields import OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_number, is_whole, json_in
+from utils.results.schema import is_text
 
 VERSION = 1
 NAME = "profile.json"

@@ -268,12 +268,12 @@ def problems(result: Mapping[str, Any]) -> list[str]:
     rules = [
         ("status", status, status in STATUSES, f"allowed: {', '.join(STATUSES)}"),
         ("reason", reason, status != "ok" or reason is None, "an ok result has none"),
-        ("reason", reason, status == "ok" or _is_text(reason), "a result that is not ok says why"),
+        ("reason", reason, status == "ok" or is_text(reason), "a result that is not ok says why"),
         *(
             (key, result.get(key), _is_instance(result.get(key), kind), f"wanted {_type_name(kind)}")
             for key, kind in IDENTITY.items()
         ),
-        ("warnings", warnings, isinstance(warnings, list) and all(map(_is_text, warnings)), "wanted a list of texts"),
+        ("warnings", warnings, isinstance(warnings, list) and all(map(is_text, warnings)), "wanted a list of texts"),
         ("source", source, source in SOURCES, f"allowed: {', '.join(SOURCES)}"),
         (
             "performance_metrics.data_wait_fraction",
@@ -295,7 +295,7 @@ def problems(result: Mapping[str, Any]) -> list[str]:
 
 def _excluded_problems(result: Mapping[str, Any], *, is_log: bool, is_ok: bool) -> list[str]:
     excluded, steps = result.get("excluded_steps", {}), result.get("steps")
-    texts = isinstance(excluded, dict) and all(map(_is_text, excluded.values()))
+    texts = isinstance(excluded, dict) and all(map(is_text, excluded.values()))
     if not texts or not all(str(key).isdecimal() and len(str(key)) < 19 for key in excluded):
         return [f"excluded_steps: got {quoted(excluded)}, wanted texts by step number"]
     if not is_log and set(excluded.values()) - {profiling.PROFILED}:
@@ -303,8 +303,7 @@ def _excluded_problems(result: Mapping[str, Any], *, is_log: bool, is_ok: bool) 
     known = {step for step in steps if isinstance(step, int)} if isinstance(steps, list) else set()
     twice = [key for key in excluded if int(key) in known]
     found = [f"excluded_steps: {key} stands among the steps as well" for key in twice]
-    config = result.get("training_config")
-    text = config.get("profile") if isinstance(config, dict) else None
+    text = _section(result, "training_config").get("profile")
     if text is None and is_log:
         return found  # a log does not hold the setting
     return found + _profile_problems(text, excluded, known, is_ok=is_ok)
@@ -332,12 +331,12 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
     if not isinstance(value, dict):
         return [f"{section}: got {type(value).__name__}, wanted an object"]
     reasons = value.get("reasons", {})
-    if not isinstance(reasons, dict) or not all(map(_is_text, reasons.values())):
+    if not isinstance(reasons, dict) or not all(map(is_text, reasons.values())):
         return [f"{section}.reasons: got {quoted(reasons)}, wanted texts by key"]
     found = []
     for key, wanted in LISTS_OF_ORIGIN.items() if section == "provenance" else ():
         names = value.get(key, ["left out"])
-        if not isinstance(names, list) or not names or not all(map(_is_text, names)):
+        if not isinstance(names, list) or not names or not all(map(is_text, names)):
             found.append(f"{section}.{key}: got {quoted(names)}, wanted {wanted}")
     if section == "fingerprint" and not _is_licences(value.get("licences", {})):
         found.append(f"{section}.licences: got {quoted(value['licences'])}, wanted texts or null by name")
@@ -375,10 +374,11 @@ def _is_licences(value: Any) -> bool:
 
 def _long_names(result: Mapping[str, Any]) -> list[str]:
     """Return a line for each name that is too long for a table."""
-    gpu_info, provenance = result.get("gpu_info"), result.get("provenance")
-    names = {key: result.get(key) for key in IDENTITY}
-    names |= {f"gpu_info.{key}": value for key, value in gpu_info.items()} if isinstance(gpu_info, dict) else {}
-    names |= {"provenance.host": provenance.get("host")} if isinstance(provenance, dict) else {}
+    names = {
+        **{key: result.get(key) for key in IDENTITY},
+        **{f"gpu_info.{key}": value for key, value in _section(result, "gpu_info").items()},
+        "provenance.host": _section(result, "provenance").get("host"),
+    }
     return [
         f"{key}: got a text of {len(name):,} characters, wanted at most {LONGEST_NAME:,}"
         for key, name in names.items()
@@ -407,15 +407,16 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
     steps = lists["steps"] or []
     if not all(_is_instance(step, int) and step >= 1 for step in steps) or sorted(set(steps)) != steps:
         found.append("steps: wanted rising step numbers from 1, each once")
-    is_ok = result.get("status") == "ok"
+    is_ok, source = result.get("status") == "ok", result.get("source")
+    may_be_null = {
+        "data_wait_seconds": _data_wait_fraction(result) is None,  # the framework cannot measure it
+        # of a run that is not ok: not finite, or not on the rank that failed
+        "loss_values": not is_ok or source in ("earlier", "mlperf"),
+        "grad_norms": not is_ok or source in SOURCES[1:],  # not every framework prints them
+        "learning_rates": source in SOURCES[1:],
+    }
     for key in SAMPLE_DIGITS:
-        allowed_null = not is_ok and key in ("loss_values", "grad_norms")  # not finite, or not on the rank that failed
-        if key in ("grad_norms", "learning_rates") and result.get("source") in SOURCES[1:]:
-            allowed_null = True  # not every framework prints them
-        if key == "loss_values" and result.get("source") in ("earlier", "mlperf"):
-            allowed_null = True
-        if key == "data_wait_seconds":
-            allowed_null = _data_wait_fraction(result) is None  # the framework cannot measure it
+        allowed_null = may_be_null.get(key, False)
         if set(map(type, lists[key] or [])) <= {float} and all(map(math.isfinite, lists[key] or [])):
             continue  # nearly every list, checked in a tenth of the time
         for value in lists[key] or []:
@@ -428,11 +429,17 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
 
 
 def _data_wait_fraction(result: Mapping[str, Any]) -> Any:
-    section = result.get("performance_metrics")
-    return section.get("data_wait_fraction") if isinstance(section, dict) else None
+    return _section(result, "performance_metrics").get("data_wait_fraction")
 
 
-def _is_text(value: Any) -> bool:
+def _section(result: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a section of a result; an empty one in place of anything but an object."""
+    section = result.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def is_text(value: Any) -> bool:
+    """Check for a text that is not empty."""
     return isinstance(value, str) and value != ""
 
 

@@ -31,8 +31,8 @@ def overlays(platform: str, device: str | None, root: Path, *, is_asked: bool = 
         raise ConfigError(
             f"BEST_DEVICE={device}: no recipe for it on {platform}; there are {', '.join(known)}; or auto"
         )
-    own = _own(platform, device, root)
-    return [recipe, own] if own else [recipe]
+    own = [f"config.{platform}-best-{device.lower()}.env"] if device else []
+    return [recipe, *(name for name in own if (root / name).exists())]
 
 
 def devices(platform: str, root: Path) -> list[str]:
@@ -50,8 +50,3 @@ def unfitting(platform: str, device: str | None, root: Path) -> str | None:
     if device is None or device == AUTO:
         return f"METHOD=best: no known GPU is visible here, so the recipe is that of {of}; name yours with BEST_DEVICE"
     return f"METHOD=best: no recipe for {device} is known to be published, so that of {of} is used"
-
-
-def _own(platform: str, device: str | None, root: Path) -> str | None:
-    name = f"config.{platform}-best-{device.lower()}.env" if device else ""
-    return name if name and (root / name).exists() else None

@@ -6,17 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from utils.memory.estimate import MemoryEstimate, estimate
+from utils.memory.estimate import MemoryEstimate, estimate, usable_gb
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 from utils.settings.keys import KEYS
 
-USABLE = 0.95
-"""Largest share of a device's memory for tensors; driver, libraries and fragmentation take the rest."""
-OUTSIDE_TORCH_GB = {"amd": 10.9}
-"""Memory that the runtime takes outside torch, GB (1e9 bytes), by platform: HIP's contexts, RCCL, libraries. amd: 8
-MI355X, 94.71 GiB in use, of which torch reserved 86,588 MiB (Primus, branch feat/xiaoming/tuning_agent,
-real_e2e_escape_demo_baseline/train.log, 11 May 2026). None was seen for another platform: its share is 1 - USABLE."""
 LOWER_BOUND = 0.96
 """The estimate was at most 4 % above the largest amount of live tensors (docs/memory.md)."""
 ORDER = ("MBS", "RECOMPUTE", "OPTIMIZER_STATE", "TP", "PP")
@@ -25,11 +19,6 @@ MOST_SUGGESTIONS = 3
 
 Change = tuple[tuple[str, str], ...]
 """Settings and their new values, in the order of ORDER."""
-
-
-def usable_gb(capacity_gb: float, platform: str) -> float:
-    """Return the memory that tensors may take on a device of `capacity_gb`."""
-    return min(USABLE * capacity_gb, capacity_gb - OUTSIDE_TORCH_GB.get(platform, 0.0))
 
 
 def lower_bound_gb(found: MemoryEstimate) -> float:
