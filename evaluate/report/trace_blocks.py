@@ -8,7 +8,10 @@ from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Picture, P
 from evaluate.report.tables import cut, number
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
-from evaluate.timing.kinds import (
+from evaluate.timing.pairing import Aligned
+from evaluate.timing.tables import OperatorRow
+from evaluate.verdict.gap import Gap
+from utils.kinds import (
     ATTENTION,
     COMMUNICATION,
     IDLE,
@@ -20,9 +23,6 @@ from evaluate.timing.kinds import (
     UNATTRIBUTED,
     WORDS,
 )
-from evaluate.timing.pairing import Aligned
-from evaluate.timing.tables import OperatorRow
-from evaluate.verdict.gap import Gap
 from utils.results.probe_file import Probe
 
 TITLE = "Time of a training step"

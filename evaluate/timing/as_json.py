@@ -7,8 +7,8 @@ from typing import Any
 
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
-from evaluate.timing.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
 from evaluate.timing.pairing import Aligned
+from utils.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
 from utils.own_files import json_with
 from utils.results.probe_file import Probe
 

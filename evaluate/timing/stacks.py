@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluate.timing.kinds import KINDS, is_backward, kind_within
 from evaluate.timing.trace_file import NONE, Columns, Trace
+from utils.kinds import KINDS, is_backward, kind_within
 
 _RANGE, _OPERATOR, _LAUNCH = range(3)
 _State = tuple[int, bool]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from evaluate.timing.intervals import Floats, Windows, covered
-from evaluate.timing.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 from evaluate.timing.shapes import Work, work_of
 from evaluate.timing.trace_file import NONE, Columns, Integers, Trace, at
+from utils.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 
 TERA = 1e12
 _SHORTEST = 1e-9

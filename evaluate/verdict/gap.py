@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from evaluate.metrics import measured_rate
 from evaluate.metrics.measured_rate import Probes
 from evaluate.metrics.peak import format_of
-from evaluate.timing.kinds import KINDS, PHASES
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.errors import DataError
+from utils.kinds import KINDS, PHASES
 from utils.provenance.digests import sha256_file
 from utils.results.profile_file import FOLDER, Profile
 from utils.results.schema import Result

@@ -8,7 +8,7 @@ from made_traces import AUTOGRAD, MadeTrace, divided, painted
 from reports import refused
 
 from evaluate import trace as trace_command
-from evaluate.timing.kinds import KINDS
+from utils.kinds import KINDS
 
 US = 1e-6
 NVIDIA = {

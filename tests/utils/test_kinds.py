@@ -2,7 +2,7 @@
 
 import pytest
 
-from evaluate.timing.kinds import (
+from utils.kinds import (
     COMPUTE,
     KINDS,
     PRIORITY,
