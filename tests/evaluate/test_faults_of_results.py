@@ -284,6 +284,11 @@ REJECTED = {
     "clipped gradients": Fault(
         samples("grad_norms", lambda place, norm: min(norm, 1 - 1e-6 * place)), "are the limit 1"
     ),
+    "a quarter of the gradients clipped": Fault(
+        samples("grad_norms", lambda place, norm: 1 - 1e-6 * place if place < 25 else 0.9 - 1e-3 * place),
+        "25 of 100 are the limit 1",
+        samples("grad_norms", lambda place, norm: 1 - 1e-6 * place if place < 24 else 0.9 - 1e-3 * place),
+    ),
     "flat loss in the middle": Fault(
         samples("loss_values", lambda place, loss: 5.25 if 40 <= place < 60 else loss),
         "loss_values: 20 equal losses in a row",
