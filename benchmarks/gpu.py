@@ -35,8 +35,7 @@ from utils.arguments import Parser, run
 from utils.errors import ConfigError
 from utils.hardware.devices import SHORT_NAMES, named
 from utils.housekeeping import footprint
-from utils.memory.estimate import FRAMEWORKS as ESTIMATED
-from utils.memory.estimate import estimate, usable_gb
+from utils.memory.estimate import FRAMEWORKS as ESTIMATED, estimate, usable_gb
 from utils.models import get
 from utils.results import store
 from utils.results.schema import Result

@@ -25,8 +25,7 @@ from train.job.supervise import Ending, run
 from train.machine import job_processes
 from train.machine.gpus import capacity_gb, threads_of_a_rank
 from train.preflight import fit, job_checks, ready
-from train.prim import install as prim_install
-from train.prim import yaml_config as prim_config
+from train.prim import install as prim_install, yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks

@@ -17,8 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from train.cluster import follow as slurm_queue
-from train.cluster import script as slurm_script
+from train.cluster import follow as slurm_queue, script as slurm_script
 from train.job import processes
 from train.job.job import utc_now
 from train.job.outcome import Attempt, stamp

@@ -23,8 +23,7 @@ from megatron.bridge.data import loaders
 from megatron.bridge.training.callbacks import Callback
 from megatron.bridge.training.gpt_step import forward_step
 from megatron.bridge.training.pretrain import pretrain
-from megatron.core import num_microbatches_calculator as calculator
-from megatron.core import parallel_state
+from megatron.core import num_microbatches_calculator as calculator, parallel_state
 from torch.utils.data import DataLoader
 
 from train.bridge import recipe as bridge_recipe
@@ -34,8 +33,7 @@ from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.mega import resolved as mega_resolved
-from train.mega import weights as mega_weights
+from train.mega import resolved as mega_resolved, weights as mega_weights
 from train.mega.releases import silence_known_messages
 from utils.settings.config import RunConfig
 

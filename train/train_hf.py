@@ -31,8 +31,7 @@ from train.common.kernels import DTYPES
 from train.common.loading import loader_arguments, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
-from train.hf import resolved as hf_resolved
-from train.hf import sharding
+from train.hf import resolved as hf_resolved, sharding
 from train.hf.model import build_model, set_recompute
 from train.job.job import Job
 from train.job.recorder import StepRecorder

@@ -41,8 +41,7 @@ from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.mega import resolved as mega_resolved
-from train.mega import weights as mega_weights
+from train.mega import resolved as mega_resolved, weights as mega_weights
 from train.mega.model import build_model, initialize_parallel
 from train.mega.optimizer import DeviceNormOptimizer, build_optimizer
 from utils.dataset.gpt_dataset import micro_batches

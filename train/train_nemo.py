@@ -22,8 +22,7 @@ if not torch.cuda.is_available():  # before the import of NeMo, which reads the 
 
 import fiddle
 from lightning.pytorch import Callback
-from megatron.core import optimizer as megatron_optimizer
-from megatron.core import parallel_state
+from megatron.core import optimizer as megatron_optimizer, parallel_state
 
 from train.common import trainer
 from train.common.loading import TimedBatches
@@ -32,9 +31,7 @@ from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
 from train.job.report import lightning_callback
-from train.mega import releases
-from train.mega import resolved as mega_resolved
-from train.mega import weights as mega_weights
+from train.mega import releases, resolved as mega_resolved, weights as mega_weights
 from train.nemo import recipe as nemo_recipe
 from utils.dataset.gpt_dataset import EncodedTokenizer
 from utils.models import ModelSpec

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train.prim import install as prim_install
-from train.prim import yaml_config as prim_config
+from train.prim import install as prim_install, yaml_config as prim_config
 from train.prim.install import DEFAULT_GPU, Primus
 from utils.arguments import Parser
 from utils.errors import ConfigError, DataError

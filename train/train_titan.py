@@ -28,8 +28,7 @@ from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.titan import recipe
-from train.titan import resolved as titan_resolved
+from train.titan import recipe, resolved as titan_resolved
 from utils.settings.config import RunConfig
 
 MEANINGLESS = (

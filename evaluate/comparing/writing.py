@@ -8,8 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from evaluate.frames import files
-from evaluate.report import document, renderers
-from evaluate.report import own_files as own
+from evaluate.report import document, own_files as own, renderers
 from evaluate.report.comparison import Comparison, as_json
 from utils import redact
 from utils.errors import ForeignFileError

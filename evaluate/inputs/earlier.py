@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import earlier_names as names
-from evaluate.inputs import sections
+from evaluate.inputs import earlier_names as names, sections
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of, distinct, files_below, parse_json
 from utils.results import schema, store

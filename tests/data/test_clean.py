@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from housekeeping import tree
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from json_lines import write_jsonl
-from megatron_reference import TEXTS as MEGATRON_TEXTS
-from megatron_reference import assert_same_pair, megatron_pair
+from megatron_reference import TEXTS as MEGATRON_TEXTS, assert_same_pair, megatron_pair
 
 from data import clean, encode
 

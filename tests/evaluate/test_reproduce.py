@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import edited, pack, packed_again, written
-from bundles import sides as bundled
+from bundles import edited, pack, packed_again, sides as bundled, written
 from reports import refused
 from sides import Result, both, plan, run, runs, write
 

@@ -13,9 +13,7 @@ from typing import Any
 
 from train.job.job import Job
 from train.preflight.fit import devices_of, fit_row
-from train.settings_map.environment_rows import ENVIRONMENT, Variable
-from train.settings_map.map import ROWS, entry_of
-from train.settings_map.row import ALL_FRAMEWORKS, Fixed, MapRow
+from train.settings_map import environment_rows, map as settings_map, row
 from utils.memory.estimate import FRAMEWORKS
 from utils.models import NAMES
 from utils.settings.config import ROOT, RunConfig, load
@@ -40,33 +38,35 @@ DOCUMENTED = (
 )
 """Numbers of GPUs and settings of the rows in fit.md."""
 _WITH_PATH = "data set"
+MapRowOrVariable = row.MapRow | environment_rows.Variable
 
 
 def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
-    lines = [_line(["what", "asked", *ALL_FRAMEWORKS]), _line(["---"] * (2 + len(ALL_FRAMEWORKS)))]
-    for one in (*ROWS, *ENVIRONMENT):
+    lines = [_line(["what", "asked", *row.ALL_FRAMEWORKS]), _line(["---"] * (2 + len(row.ALL_FRAMEWORKS)))]
+    for one in (*settings_map.ROWS, *environment_rows.ENVIRONMENT):
         asked = _by_vendor(one, configs, {platform: _wanted(one, config) for platform, config in configs.items()})
-        lines.append(_line([one.name, asked, *(_cell(one, name, configs, ran.get(name)) for name in ALL_FRAMEWORKS)]))
+        cells = [_cell(one, name, configs, ran.get(name)) for name in row.ALL_FRAMEWORKS]
+        lines.append(_line([one.name, asked, *cells]))
     return "\n".join(lines)
 
 
 def keys_table() -> str:
     """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
-    names = [name for name in ALL_FRAMEWORKS if name not in OURS]
+    names = [name for name in row.ALL_FRAMEWORKS if name not in OURS]
     lines = [_line(["what", *names]), _line(["---"] * (1 + len(names)))]
-    for one in (*ROWS, *ENVIRONMENT):
+    for one in (*settings_map.ROWS, *environment_rows.ENVIRONMENT):
         entries = [_entry(one, name) for name in names]
         cells = [
-            entry.reason if isinstance(entry, Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
+            entry.reason if isinstance(entry, row.Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
             for entry in entries
         ]
         lines.append(_line([one.name, *cells]))
     return "\n".join(lines)
 
 
-def _entry(one: MapRow | Variable, framework: str) -> Any:
-    return one.of(framework) if isinstance(one, Variable) else entry_of(one, framework)
+def _entry(one: MapRowOrVariable, framework: str) -> Any:
+    return one.of(framework) if isinstance(one, environment_rows.Variable) else settings_map.entry_of(one, framework)
 
 
 def read_runs() -> dict[str, dict[str, Any]]:
@@ -80,30 +80,30 @@ def default_configs() -> dict[str, RunConfig]:
 
 
 def _cell(
-    one: MapRow | Variable, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None
+    one: MapRowOrVariable, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None
 ) -> str:
     was = _read_back(one, ran)
-    if framework in OURS and isinstance(one, MapRow):
+    if framework in OURS and isinstance(one, row.MapRow):
         return "" if was is None else f"**{was}**"
     entry = _entry(one, framework)
     values = {platform: _value(one, framework, configs[platform]) for platform in PLATFORMS_OF[framework]}
     value = _by_vendor(one, configs, values)
-    asked, fixed = ("", " (fixed)") if isinstance(entry, Fixed) else ("asked: ", "")
+    asked, fixed = ("", " (fixed)") if isinstance(entry, row.Fixed) else ("asked: ", "")
     if was == value:
         return f"**{was}**{fixed}"
     return f"{asked}{value}{fixed}" + (f"; on a CPU **{was}**" if was is not None else "")
 
 
-def _value(one: MapRow | Variable, framework: str, config: RunConfig) -> Any:
+def _value(one: MapRowOrVariable, framework: str, config: RunConfig) -> Any:
     entry = _entry(one, framework)
-    return entry.of(config, config.spec(MODEL)) if isinstance(entry, Fixed) else _wanted(one, config)
+    return entry.of(config, config.spec(MODEL)) if isinstance(entry, row.Fixed) else _wanted(one, config)
 
 
-def _wanted(one: MapRow | Variable, config: RunConfig) -> Any:
+def _wanted(one: MapRowOrVariable, config: RunConfig) -> Any:
     return one.wanted(config, config.spec(MODEL))
 
 
-def _by_vendor(one: MapRow | Variable, configs: Mapping[str, RunConfig], values: Mapping[str, Any]) -> str:
+def _by_vendor(one: MapRowOrVariable, configs: Mapping[str, RunConfig], values: Mapping[str, Any]) -> str:
     """Return a value once where both vendors have the same, else each with its vendor before it."""
     if one.name == _WITH_PATH:  # the path differs between machines
         values = {platform: f"DATASET={configs[platform].dataset}" for platform in values}
@@ -112,9 +112,9 @@ def _by_vendor(one: MapRow | Variable, configs: Mapping[str, RunConfig], values:
     return ", ".join(f"{VENDORS[platform]} {_shown(value)}" for platform, value in values.items())
 
 
-def _read_back(one: MapRow | Variable, ran: Mapping[str, Any] | None) -> str | None:
+def _read_back(one: MapRowOrVariable, ran: Mapping[str, Any] | None) -> str | None:
     """Return the value of the row that a run read back; None where it could not, or where there is no run."""
-    if ran is None or isinstance(one, Variable) or one.resolved is None:
+    if ran is None or isinstance(one, environment_rows.Variable) or one.resolved is None:
         return None
     holder: Any = ran
     for name in one.resolved.split("."):

@@ -16,8 +16,7 @@ import pytest
 from checkout import ROOT
 from toydata import write_toy_data
 
-from train import launch as launcher
-from train import matrix
+from train import launch as launcher, matrix
 from utils.results import store
 
 SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=1")

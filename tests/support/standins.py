@@ -10,8 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from tokenizers import Regex as Pattern
+from tokenizers import (
+    AddedToken,
+    Regex as Pattern,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 # written out here, not imported from data/engines/schemes.py: these are the published patterns
 LLAMA3_SPLIT = (

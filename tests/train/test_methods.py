@@ -9,8 +9,7 @@ from checkout import ROOT
 
 from train import matrix
 from utils.errors import ConfigError
-from utils.settings import combinations
-from utils.settings import config as configure
+from utils.settings import combinations, config as configure
 from utils.settings.config import load
 
 ONE_JOB = ("--platform", "amd", "--dry-run", "GPUS_PER_NODE=8", "MODEL=llama", "RUNS=1")

@@ -19,8 +19,11 @@ from typing import Any
 import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
-from train.common import adamw, loading  # noqa: E402
-from train.common import trainer as common  # noqa: E402
+from train.common import (  # noqa: E402
+    adamw,
+    loading,
+    trainer as common,  # noqa: E402
+)
 from train.mega import kernels  # noqa: E402
 from utils import models  # noqa: E402
 

@@ -18,8 +18,11 @@ import torch
 import torch.nn.functional as F
 from megatron.core.fusions.fused_bias_swiglu import swiglu
 from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
-from megatron.core.tensor_parallel.layers import LinearWithGradAccumulationAndAsyncCommunication as Linear
+from megatron.core.tensor_parallel.layers import (
+    ColumnParallelLinear,
+    LinearWithGradAccumulationAndAsyncCommunication as Linear,
+    RowParallelLinear,
+)
 from megatron.core.utils import get_tensor_model_parallel_group_if_none
 
 from train.mega import releases

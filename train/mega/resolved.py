@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from megatron.core import num_microbatches_calculator as calculator
-from megatron.core import parallel_state
+from megatron.core import num_microbatches_calculator as calculator, parallel_state
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer

@@ -26,8 +26,7 @@ from train.job import processes
 from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
-from train.prim import checkpoint
-from train.prim import process as prim_run
+from train.prim import checkpoint, process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments
 from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FakeWork
-from torch._C._distributed_c10d import _resolve_process_group as resolve_group
+from torch._C._distributed_c10d import FakeWork, _resolve_process_group as resolve_group
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode

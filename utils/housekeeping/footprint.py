@@ -20,8 +20,7 @@ from typing import BinaryIO
 
 from utils.errors import ConfigError
 from utils.results.store import write_json
-from utils.written import LIST, State, parsed
-from utils.written import MARKER as MARKER
+from utils.written import LIST, MARKER as MARKER, State, parsed
 
 OUTPUT, DATA = "output", "data"
 """Kinds of a marker: the first use of the folder. One folder may be both; the names in it differ."""

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utils.errors import ConfigError
-from utils.models import NAMES as MODEL_NAMES
-from utils.models import ModelSpec, UnknownModelError
-from utils.models import get as get_model
-from utils.settings import best
-from utils.settings import profiling as profiles
+from utils.models import NAMES as MODEL_NAMES, ModelSpec, UnknownModelError, get as get_model
+from utils.settings import best, profiling as profiles
 from utils.settings.combinations import (
     Rules,
     check_combinations,

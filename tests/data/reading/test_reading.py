@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from backports import zstd
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from json_lines import MARK, contents, texts_by_json
 from pyarrow import parquet
 

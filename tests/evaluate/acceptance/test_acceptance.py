@@ -9,12 +9,10 @@ import statistics
 from pathlib import Path
 
 import pytest
-from bundles import pack, written
-from bundles import sides as bundled
+from bundles import pack, sides as bundled, written
 from reports import refused
 from scipy import stats
-from sides import SECTIONS, both, run, write
-from sides import runs as some_runs
+from sides import SECTIONS, both, run, runs as some_runs, write
 
 from evaluate import compare
 from utils.results.precision import RunsRule

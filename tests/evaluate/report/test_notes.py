@@ -2,11 +2,8 @@
 
 import pytest
 from reports import report
-from sides import SECTIONS
 
-from evaluate.fairness.certificate import LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, WORK
 from example import example_result
-from train.settings_map.map import ROWS
 
 
 def energy(method, source):
@@ -47,10 +44,3 @@ INTEGRATED = "GPU power, integrated, not the wall (AMD SMI)"
 def test_what_differs_is_noted_once_under_its_name(tmp_path, mega, hf, word, notes):
     found = report(tmp_path, [example_result(framework="mega", **mega), example_result(framework="hf", **hf)]).notes
     assert [note for note in found if word in note and "run 1" not in note] == notes
-
-
-def test_every_row_read_back_from_a_framework_is_a_key_of_the_result_and_an_item_of_the_certificate():
-    keys = {row.resolved.partition(".")[0] for row in ROWS if row.resolved}
-    assert keys - SECTIONS["resolved_config"].keys() - ONLY_IF_TRUE.keys() == set()
-    items = {*MODEL, *WORK, *LAYOUT, *MEANS, *ONLY_IF_TRUE}
-    assert keys - items - {"seed"} == set()

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from evaluate.fairness.certificate import LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, WORK
 from tests.support import documents
 from tests.support.tied_model import LLAMA_1B
 from train.common import trainer
-from train.settings_map import map as settings_map
-from train.settings_map.row import ALL_FRAMEWORKS, resolved_recipe, transformer_settings
+from train.settings_map import map as settings_map, row as map_row
+from utils.provenance.variables import KNOWN
+from utils.results.schema import SECTIONS
 from utils.settings.config import load
 from utils.settings.keys import in_results
 
@@ -160,7 +162,7 @@ def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
     for settings in (["nvd"], ["nvd", "TP=2"]):
         assert of("mega", *settings) == of("nemo", *settings) == of("bridge", *settings)
         assert of("mega", *settings).get("CUDA_DEVICE_MAX_CONNECTIONS") == ("1" if "TP=2" in settings else None)
-    assert all(of(name, "cpu") == {} for name in ALL_FRAMEWORKS)
+    assert all(of(name, "cpu") == {} for name in map_row.ALL_FRAMEWORKS)
     # the allocator's segments grow on NVIDIA
     assert of("mega", "nvd")["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
     assert not [name for name in of("mega", "amd") if name.endswith("ALLOC_CONF")]
@@ -169,8 +171,8 @@ def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
 def test_every_row_has_a_name_of_its_own_and_every_framework_keys_or_a_reason():
     rows = (*settings_map.ROWS, *settings_map.ENVIRONMENT)
     assert len({row.name for row in rows}) == len(rows)
-    entries = [settings_map.entry_of(row, name) for row in settings_map.ROWS for name in ALL_FRAMEWORKS[2:]]
-    entries += [variable.of(name) for variable in settings_map.ENVIRONMENT for name in ALL_FRAMEWORKS]
+    entries = [settings_map.entry_of(row, name) for row in settings_map.ROWS for name in map_row.ALL_FRAMEWORKS[2:]]
+    entries += [variable.of(name) for variable in settings_map.ENVIRONMENT for name in map_row.ALL_FRAMEWORKS]
     assert all(entry.reason if isinstance(entry, settings_map.Fixed) else entry.keys for entry in entries)
 
 
@@ -198,11 +200,11 @@ def test_the_recipe_is_that_of_megatrons_configuration_and_is_read_back_from_it(
     """Names of megatron-core's own enums; formats as NVIDIA's and AMD's published recipes have them."""
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    assert transformer_settings(recipe) == settings
+    assert map_row.transformer_settings(recipe) == settings
     built = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1, **settings)
-    assert resolved_recipe(built) == recipe
+    assert map_row.resolved_recipe(built) == recipe
     without_fp4 = SimpleNamespace(**{"fp8": None, "fp8_recipe": "delayed"} | settings)
-    assert resolved_recipe(without_fp4) == recipe
+    assert map_row.resolved_recipe(without_fp4) == recipe
 
 
 def as_asked(framework, config, spec):
@@ -282,3 +284,14 @@ def test_the_kept_runs_are_of_frameworks_that_ran_here_and_read_back_what_they_w
     known -= {"tie_word_embeddings", "query_key_norm"}  # a result has these keys only of a model with the trait
     known -= {place.key for place in in_results().values() if place.before is not None}  # settings newer than the runs
     assert all(known <= set(resolved) | set(resolved["reasons"]) for resolved in ran.values())
+
+
+def test_every_row_read_back_from_a_framework_is_a_key_of_the_result_and_an_item_of_the_certificate():
+    keys = {row.resolved.partition(".")[0] for row in settings_map.ROWS if row.resolved}
+    assert keys - SECTIONS["resolved_config"].keys() - ONLY_IF_TRUE.keys() == set()
+    items = {*MODEL, *WORK, *LAYOUT, *MEANS, *ONLY_IF_TRUE}
+    assert keys - items - {"seed"} == set()
+
+
+def test_every_variable_that_the_suite_sets_is_published():
+    assert {variable.name for variable in settings_map.ENVIRONMENT} <= KNOWN

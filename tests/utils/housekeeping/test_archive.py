@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from housekeeping import CHUNK_BYTES as CHUNK
-from housekeeping import LIST, listed, packing, rewrite, tree, write_data, write_output
+from housekeeping import CHUNK_BYTES as CHUNK, LIST, listed, packing, rewrite, tree, write_data, write_output
 
 TOKEN = "hf_" + "aB3" * 11 + "x"
 """In the form of a token of the hub, and none."""
