@@ -56,12 +56,12 @@ def started(monkeypatch, tmp_path):
         steps.append(one.config.method)
         return codes[one.config.method], codes[one.config.method] != 2
 
-    def script(command, title, stop, status, environment=None):
+    def script(command, stop, refresh):
         steps.append([part.removeprefix(str(tmp_path)) for part in command[3 : command.index("--brief")]])
         return 0
 
     monkeypatch.setattr(matrix, "_run", run)
-    monkeypatch.setattr(matrix, "_script", script)
+    monkeypatch.setattr(matrix.processes, "run_step", script)
     monkeypatch.setattr(matrix.processes, "adopt_orphans", lambda: None)
     return steps, codes
 

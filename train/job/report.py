@@ -61,10 +61,8 @@ class JobReport:
 
     def _report_success(self) -> None:
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
-        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
         try:
-            if done != wanted:
-                raise IncompleteError(f"the training ended after {done} of {wanted} steps")
+            self.check_complete()
             if not write_of_rank(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:
@@ -90,6 +88,12 @@ class JobReport:
             return "oom", reason
         folders = [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))]
         return "failed", disk_reason(error, folders) or reason
+
+    def check_complete(self) -> None:
+        """Raise IncompleteError where a step is missing."""
+        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
+        if done != wanted:
+            raise IncompleteError(f"the training ended after {done} of {wanted} steps")
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework has another value than was asked."""

@@ -70,7 +70,7 @@ class LogReport(JobReport):
         with suppress(LogFormatError, OSError):
             self.log = read_log([path], "prim")
 
-    def check_log(self) -> None:
+    def check_complete(self) -> None:
         """Raise NonFiniteError, IncompleteError or MismatchError where the log shows a failed or different run."""
         if self.log is None:
             raise IncompleteError("Primus ended with exit code 0 and printed no iteration")
@@ -96,9 +96,6 @@ class LogReport(JobReport):
         ]
         if wrong:
             raise MismatchError("Primus trained something else than was asked: " + "; ".join(wrong))
-
-    def _check_complete(self) -> None:
-        self.check_log()
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason; for an error of Primus without our traceback, which would add nothing."""

@@ -95,7 +95,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
         _take(report, plan, follower, given)
         _check_ending(report, follower, exit_code, stop)
         if report.is_reporter:
-            report.check_log()
+            report.check_complete()
             prove(report, plan.workspace / "index_cache", data, follower.arguments, weights_sha256)
             if profile is not None:
                 report.warnings += take_profile(report, profile, plan.workspace, follower.step_seconds)
