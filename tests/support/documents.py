@@ -15,7 +15,7 @@ from train.job.job import Job
 from train.preflight.fit import devices_of, fit_row
 from train.settings_map import environment_rows, map as settings_map, row
 from utils.memory.estimate import FRAMEWORKS
-from utils.models import NAMES
+from utils.models import NAMES, get
 from utils.settings.config import ROOT, RunConfig, load
 
 FOLDER = ROOT / "docs" / "generated"
@@ -147,7 +147,8 @@ def fit_table() -> str:
     ]
     lines = [heads, ["---"] * len(heads)]
     for gpus, settings in DOCUMENTED:
-        for model in NAMES:
+        asked = int(dict(one.split("=") for one in settings).get("SL", 0))
+        for model in (one for one in NAMES if asked <= get(one).max_position_embeddings):
             for framework in FRAMEWORKS:
                 arguments = ["DATASET=synth", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
                 job = Job(load("nvd", gpus, arguments=arguments, environ={}), framework, model)
