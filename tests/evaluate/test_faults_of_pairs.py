@@ -190,6 +190,12 @@ FAULTS = {
     "equal losses": Fault(
         of(loss_values=EQUAL), of(loss_values=EQUAL), "100 losses are equal to the last digit on two vendors"
     ),
+    "stock against liger": Fault(
+        each(of(framework="hf"), ran(hf_kernels="stock")),
+        each(of(framework="hf"), ran(hf_kernels="liger")),
+        "one side trains on transformers' own functions, the other on those of liger-kernel",
+        (each(of(framework="hf"), ran(hf_kernels="stock")),) * 2,
+    ),
     "an earlier format": Fault(nothing, of(source="earlier"), "neither model nor data is proven to be the same"),
     # time and environment
     "a tenth in no step": Fault(nothing, loop(1.1), "more of the training loop of one side is in no step", loop(1.1)),

@@ -135,5 +135,4 @@ def test_too_few_steps_for_two_levels_are_neither_odd_nor_drifting() -> None:
     ],
 )
 def test_steady_steps_are_written_by_their_numbers(counts: list[int], said: str) -> None:
-    results = [example_result(steps=[*range(1, count + 1)], step_times=[1.0] * count) for count in counts]
-    assert steps_text(results) == said
+    assert steps_text([example_result(steps=[*range(1, n + 1)], step_times=[1.0] * n) for n in counts]) == said
