@@ -52,8 +52,8 @@
 # Exits:   as python -m evaluate.validate: 0 all results are valid, 1 one is not, 2 bad input
 # Example: ./shell/validate.sh --bundle output.zip
 
-command=${1:-}
-shift || true
+command=$1
+shift
 for argument in "$@"; do
   if [[ $argument == @(-h|--help) ]]; then
     sed -n "/^# $command\$/,/^\$/{/^# $command\$/d; s/^# \{0,1\}//p}" "$0"
