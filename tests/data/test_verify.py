@@ -129,7 +129,7 @@ LIES: list[tuple[dict[str, Any], str]] = [
     ({"vocab_size": 599}, "vocab_size is 599, the tokenizer has 600"),
     ({"eod_token_id": 7}, "eod_token_id is 7, the tokenizer has 0"),
     ({"eod_token_id": 600}, "eod_token_id 600 does not agree with vocab_size 600"),
-    ({"append_eod": False}, "got append_eod False, wanted true"),
+    ({"append_eod": False}, "append_eod: got False, wanted true"),
     ({"bytes_of_text": 1}, "bytes_of_text is 1, the input has"),
     ({"bytes_of_text": 10**6}, "bytes_of_text 1000000 does not agree with the input"),
     ({"bytes_of_text": None}, "bytes_of_text None does not agree with the input"),
@@ -139,8 +139,8 @@ LIES: list[tuple[dict[str, Any], str]] = [
     ({"sequences": 5}, "sequences is 5, the files have 6"),
     ({"bin_bytes": 2}, "bin_bytes is 2"),
     ({"bad_lines": 2}, "bad_lines is 2, the input has 0"),
-    ({"versions": {"numpy": "2", "tokenizers": "1"}}, "got versions .* wanted the versions of numpy"),
-    ({"versions": OLD | {"transformers": "any"}}, "got versions"),
+    ({"versions": {"numpy": "2", "tokenizers": "1"}}, "versions: got .* wanted the versions of numpy"),
+    ({"versions": OLD | {"transformers": "any"}}, "versions: got"),
     ({"engine": {"name": "gigatoken"}, "versions": OLD}, "versions .* does not agree with engine gigatoken"),
 ]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from utils.errors import DataError, quoted, shortened
+from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
+from utils.results.schema import LARGEST_INTEGER
 
 MANIFEST_VERSION = 1
 ENGINES = ("hf", "gigatoken")
@@ -26,9 +27,7 @@ def read(path: Path) -> dict[str, Any]:
     """Return the content of a manifest; raise DataError for one that is damaged, incomplete or contradicts itself."""
     try:
         manifest = json.loads(path.read_text(encoding="utf8"))
-    except RecursionError as error:
-        raise DataError(f"{path}: is nested too deeply to be a manifest; {AGAIN}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON ({error}); {AGAIN}") from error
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if type(version) is not int or version != MANIFEST_VERSION:
@@ -36,9 +35,8 @@ def read(path: Path) -> dict[str, Any]:
     missing = [key for key in MANIFEST_KEYS if key not in manifest]
     if missing:
         raise DataError(f"{path}: lacks {', '.join(missing)}; {AGAIN}")
-    for key, (is_valid, wanted) in (_FIELDS | _OPTIONAL_FIELDS).items():
-        if key in manifest and not is_valid(manifest[key]):
-            raise DataError(f"{path}: got {key} {quoted(manifest[key])}, wanted {wanted}; {AGAIN}")
+    there = {key: rule for key, rule in (_FIELDS | _OPTIONAL_FIELDS).items() if key in manifest}
+    checked(manifest, str(path), DataError, there, f"; {AGAIN}")
     _require_agreement(path, manifest)
     return dict(manifest)
 
@@ -94,18 +92,14 @@ def _require_agreement(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63  # True is an int too
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    return is_whole(value, 0, LARGEST_INTEGER)
 
 
 def _is_file(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and isinstance(value.get("name"), str)
-        and _is_digest(value.get("sha256"))
+        and is_digest(value.get("sha256"))
         and _is_number(value.get("bytes"))
     )
 
@@ -125,7 +119,7 @@ def _is_input(value: Any) -> bool:
 
 
 def _is_tokenizer(value: Any) -> bool:
-    return isinstance(value, dict) and _is_digest(value.get("sha256")) and isinstance(value.get("class", ""), str)
+    return isinstance(value, dict) and is_digest(value.get("sha256")) and isinstance(value.get("class", ""), str)
 
 
 def _is_engine(value: Any) -> bool:
@@ -142,43 +136,34 @@ def _is_versions(value: Any) -> bool:
     )
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 def _is_origin(value: Any) -> bool:
     texts = ("licence", "licence_source", "licence_looked_up", "licence_reason", "licence_asks", "licence_differs")
     return isinstance(value, dict) and all(isinstance(value.get(key) or "", str) for key in texts)
 
 
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16")
-_NUMBER = (_is_number, "a whole number from 0")
-_UNKNOWN_NUMBER = (lambda value: value is None or _is_number(value), "a whole number from 0, or null")
-_DIGEST = (_is_digest, "64 hexadecimal digits")
+_NUMBER = Wanted(_is_number, "a whole number from 0")
+_UNKNOWN_NUMBER = Wanted(lambda value: value is None or _is_number(value), "a whole number from 0, or null")
+_DIGEST = Wanted(is_digest, "64 hexadecimal digits")
 _FILE = "name, sha256 and bytes of a file"
-_Field = tuple[Callable[[Any], bool], str]
-_FIELDS: dict[str, _Field] = {
-    "format_version": _NUMBER,
-    "documents": _NUMBER,
-    "sequences": _NUMBER,
-    "tokens": (lambda value: _is_number(value) and value > 0, "a whole number from 1"),
+_FIELDS = {
+    **dict.fromkeys(("format_version", "documents", "sequences"), _NUMBER),
+    "tokens": Wanted(lambda value: _is_number(value) and value > 0, "a whole number from 1"),
     "bytes_of_text": _UNKNOWN_NUMBER,
-    "dtype": (lambda value: value in _DTYPES, "an integer type of Megatron"),
-    "vocab_size": _NUMBER,
-    "eod_token_id": _NUMBER,
-    "append_eod": (lambda value: value is True, "true: each document ends with eod_token_id"),
-    "tokenizer": (_is_tokenizer, "an object with class and sha256"),
-    "input": (_is_input, f"{_FILE}, of several files the list `files` and its sum and digest, or null"),
-    "bin_sha256": _DIGEST,
-    "idx_sha256": _DIGEST,
+    "dtype": Wanted(lambda value: value in _DTYPES, "an integer type of Megatron"),
+    **dict.fromkeys(("vocab_size", "eod_token_id"), _NUMBER),
+    "append_eod": Wanted(lambda value: value is True, "true: each document ends with eod_token_id"),
+    "tokenizer": Wanted(_is_tokenizer, "an object with class and sha256"),
+    "input": Wanted(_is_input, f"{_FILE}, of several files the list `files` and its sum and digest, or null"),
+    **dict.fromkeys(("bin_sha256", "idx_sha256"), _DIGEST),
     "bin_bytes": _NUMBER,
-    "versions": (_is_versions, f"the versions of {', '.join(LIBRARIES)}"),
+    "versions": Wanted(_is_versions, f"the versions of {', '.join(LIBRARIES)}"),
 }
-_OPTIONAL_FIELDS: dict[str, _Field] = {
-    "engine": (_is_engine, f"an object with the name {' or '.join(ENGINES)}, or null"),
+_OPTIONAL_FIELDS = {
+    "engine": Wanted(_is_engine, f"an object with the name {' or '.join(ENGINES)}, or null"),
     "bad_lines": _UNKNOWN_NUMBER,
-    "cleaning": (_is_object, "an object"),
-    **dict.fromkeys(("source", "tokenizer_source"), (_is_origin, "an object with texts about the licence")),
+    "cleaning": OBJECT,
+    **dict.fromkeys(("source", "tokenizer_source"), Wanted(_is_origin, "an object with texts about the licence")),
 }
 """Fields that older manifests lack, and those that data.prepare adds."""
 MANIFEST_KEYS = tuple(_FIELDS)

@@ -6,6 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,24 +28,26 @@ class Wanted(NamedTuple):
     convert: Callable[[Any], Any] = lambda value: value
 
 
-def json_in(path: Path, error: type[ValueError]) -> Any:
-    """Return the JSON in a file; raise `error`, which names it, if it cannot be read."""
+def json_in(path: Path, error: type[ValueError], advice: str = "") -> Any:
+    """Return the JSON in a file; raise `error`, which names it and ends with `advice`, if it cannot be read."""
     try:
         return json_of(path)
     except InputFileError as fault:
-        raise error(f"{path}: cannot be read as JSON: {fault}") from fault
+        raise error(f"{path}: cannot be read as JSON: {fault}{advice}") from fault
 
 
-def checked(content: Any, where: str, error: type[ValueError], wanted: Mapping[str, Wanted]) -> dict[str, Any]:
+def checked(
+    content: Any, where: str, error: type[ValueError], wanted: Mapping[str, Wanted], advice: str = ""
+) -> dict[str, Any]:
     """Return the values of the keys in `wanted`, converted.
 
-    The first bad value raises `error` with the message `<where>: <key>: got ..., wanted ...`.
+    The first bad value raises `error` with the message `<where>: <key>: got ..., wanted ...` and `advice`.
     """
     if not isinstance(content, dict):
-        raise error(f"{where}: got {quoted(content)}, wanted an object")
+        raise error(f"{where}: got {quoted(content)}, wanted an object{advice}")
     for key, rule in wanted.items():
         if not rule.is_good(content.get(key)):
-            raise error(f"{where}: {key}: got {quoted(content.get(key))}, wanted {rule.words}")
+            raise error(f"{where}: {key}: got {quoted(content.get(key))}, wanted {rule.words}{advice}")
     return {key: rule.convert(content.get(key)) for key, rule in wanted.items()}
 
 
@@ -56,6 +59,11 @@ def is_number(value: Any) -> bool:
 def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
     """Check for a whole number from `least` to `most`."""
     return type(value) is int and least <= value <= most
+
+
+def is_digest(value: Any) -> bool:
+    """Check for the 64 hexadecimal digits of a SHA-256 digest."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
 def is_time(value: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from utils.errors import quoted
 from utils.own_files import json_with
-from utils.results.fields import OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_number, is_whole, json_in
+from utils.results.fields import OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_digest, is_number, is_whole, json_in
 from utils.results.schema import is_text
 
 VERSION = 1
@@ -24,7 +24,6 @@ FOLDER = "profiles"
 """Folder of the profiles of all jobs in OUTPUT_DIR."""
 PLATFORMS = ("amd", "nvd", "cpu")
 TRACE_NAME = re.compile(r"rank(?:0|[1-9][0-9]*)\.json\.gz")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 is_profile = json_with("profile_version", "traces")
 """Recogniser of the file of any version."""
@@ -142,7 +141,7 @@ def _is_trace(found: Any) -> bool:
     return (
         isinstance(found, dict)
         and TRACE_NAME.fullmatch(str(found.get("file"))) is not None
-        and _SHA256.fullmatch(str(found.get("sha256"))) is not None
+        and is_digest(found.get("sha256"))
     )
 
 

@@ -6,13 +6,12 @@ results of the point, in the folder of its label. Standard library only.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from utils.own_files import content_of, json_with
+from utils.own_files import json_with
+from utils.results.fields import LIST, OBJECT, Wanted, checked, json_in
 
 VERSION = 1
 FOLDER = "sweeps"
@@ -71,29 +70,27 @@ def path_of(output_dir: Path, name: str) -> Path:
 
 def read(path: Path) -> Sweep:
     """Return the sweep in a file; raise SweepError for anything else."""
-    advice = f"name the .json of a sweep in OUTPUT_DIR/{FOLDER}"
-    try:
-        content = json.loads(content_of(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SweepError(f"{path}: cannot be read as the file of a sweep ({error}); {advice}") from error
-    if not isinstance(content, Mapping) or content.get("sweep_version") != VERSION:
-        found = content.get("sweep_version") if isinstance(content, Mapping) else None
-        raise SweepError(f"{path}: got sweep_version {found!r}, wanted {VERSION}; {advice}")
-    try:
-        points = [_point(one, content["axes"]) for one in content["points"]]
-        named = {key: content[key] for key in _KINDS}
-        if not all(isinstance(named[key], kind) for key, kind in _KINDS.items()):
-            raise TypeError("name, platform, axes or fixed is of the wrong kind")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SweepError(f"{path}: not the file of a sweep: {error!r}; {advice}") from error
-    return Sweep(**named, points=points)
+    advice = f"; name the .json of a sweep in OUTPUT_DIR/{FOLDER}"
+    found = checked(json_in(path, SweepError, advice), str(path), SweepError, _KEYS, advice)
+    axes = list(found["axes"])
+    rules = _POINT | {
+        "settings": Wanted(lambda one: isinstance(one, dict) and list(one) == axes, "a value of each axis")
+    }
+    points = [
+        Point(**checked(one, f"{path}: points[{place}]", SweepError, rules, advice))
+        for place, one in enumerate(found["points"])
+    ]
+    return Sweep(**{key: found[key] for key in ("name", "platform", "axes", "fixed")}, points=points)
 
 
-_KINDS = {"name": str, "platform": str, "axes": dict, "fixed": dict}
-
-
-def _point(content: Mapping[str, Any], axes: Mapping[str, Any]) -> Point:
-    point = Point(dict(content["settings"]), str(content["label"]), str(content["state"]), content["reason"])
-    if point.state not in STATES or list(point.settings) != list(axes) or "/" in point.label:
-        raise ValueError(f"point {point.name!r} of state {point.state!r}")
-    return point
+_KEYS = {
+    "sweep_version": Wanted(lambda one: one == VERSION, str(VERSION)),
+    **dict.fromkeys(("name", "platform"), Wanted(lambda one: isinstance(one, str), "a text")),
+    **dict.fromkeys(("axes", "fixed"), OBJECT),
+    "points": LIST,
+}
+_POINT = {
+    "label": Wanted(lambda one: isinstance(one, str) and "/" not in one, "the name of a folder"),
+    "state": Wanted(lambda one: one in STATES, ", ".join(STATES)),
+    "reason": Wanted(lambda one: one is None or isinstance(one, str), "a text or null"),
+}

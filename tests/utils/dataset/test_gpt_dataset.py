@@ -235,7 +235,7 @@ def test_a_manifest_that_was_written_for_other_files_is_an_error(prefix, key):
 
 def test_a_manifest_of_wrong_types_is_an_error_in_training_too(prefix):
     write_manifest(prefix, vocab_size="81")
-    with pytest.raises(DataError, match=r"text\.json: got vocab_size '81', wanted a whole number"):
+    with pytest.raises(DataError, match=r"text\.json: vocab_size: got '81', wanted a whole number"):
         describe(prefix)
 
 

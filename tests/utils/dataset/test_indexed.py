@@ -159,7 +159,7 @@ def test_deep_nesting_is_not_a_manifest(prefix: Path, bracket: str) -> None:
     ],
 )
 def test_a_tokenizer_needs_its_digest_and_a_licence_is_a_text(prefix: Path, key: str, value: dict[str, Any]) -> None:
-    assert f"got {key}" in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: value})))
+    assert f"{key}: got" in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: value})))
 
 
 def files(*contents: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def test_the_sum_and_digest_of_several_inputs_are_theirs(prefix: Path) -> None:
     indexed.manifest_path(prefix).write_text(json.dumps(content))
     assert indexed.load_manifest(prefix) == content
     for lie in ({"bytes": 10}, {"sha256": "0" * 64}, {"files": source["files"][:1]}, {"files": [1]}, {"files": 3}):
-        assert "got input" in refusal(prefix, json.dumps({**content, "input": source | lie}))
+        assert "input: got" in refusal(prefix, json.dumps({**content, "input": source | lie}))
 
 
 def test_manifests_that_older_versions_wrote_are_valid(prefix: Path) -> None:
