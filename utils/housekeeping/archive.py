@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 import zipfile
@@ -37,6 +36,7 @@ from utils.housekeeping.footprint import ADOPT, FootprintError, open_file, opene
 from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
+from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
 from utils.settings.config import PLATFORMS, ROOT, folders
 
 PACKED = ("result", "log", "comparison", "status", "status page", "probe", "plot", "sweep")
@@ -50,7 +50,6 @@ MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 MANIFEST_VERSION = 1
 TOOL = "tprimat"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ArchiveError(RuntimeError):
@@ -191,23 +190,23 @@ def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Listed]]:
     """Return the content of a manifest.json and its entries by path; raise ManifestError if it is not one."""
     try:
         manifest = json.loads(content)
-        version = manifest["manifest_version"]
-        if version != MANIFEST_VERSION:
-            raise ManifestError(f"manifest_version: got {version!r}, wanted {MANIFEST_VERSION}; use the version of the "
-                                "suite that has packed it")  # fmt: skip
-        files = {path: _listed(path, listed) for path, listed in manifest["files"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, ManifestError):
-            raise
-        raise ManifestError(f"no manifest of ours ({type(error).__name__}: {error})") from error
-    return manifest, files
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"no manifest of ours ({error})") from error
+    found = checked(manifest, "no manifest of ours", ManifestError, _KEYS)
+    listed = {path: checked(one, f"files: {path!r}", ManifestError, _LISTED) for path, one in found["files"].items()}
+    return manifest, {path: Listed(**one) for path, one in listed.items()}
 
 
-def _listed(path: str, listed: Any) -> Listed:
-    size, digest = listed["bytes"], listed["sha256"]
-    if type(size) is not int or size < 0 or not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise ManifestError(f"files: {path!r}: wanted bytes as a number from 0 and sha256 as 64 hex digits")
-    return Listed(size, digest)
+_KEYS = {
+    "manifest_version": Wanted(
+        lambda one: one == MANIFEST_VERSION, f"{MANIFEST_VERSION}; use the version of the suite that has packed it"
+    ),
+    "files": OBJECT,
+}
+_LISTED = {
+    "bytes": Wanted(lambda one: is_whole(one, 0), "a whole number from 0"),
+    "sha256": Wanted(is_digest, "64 hexadecimal digits"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
