@@ -12,6 +12,8 @@ import pytest
 from checkout import ROOT
 
 from utils.arguments import Parser
+from utils.errors import DataError, quoted, shortened
+from utils.suggestions import did_you_mean
 
 TOKEN = "hf_" + "aB3dE5gH7jK9" * 3
 
@@ -88,3 +90,64 @@ def test_a_command_ends_without_a_traceback(name) -> None:
             assert started.stdout.read() == printed
         assert started.stderr.read() == b""
     assert started.returncode == exit_code
+
+
+# A quotation of bad input is short, whatever the input is, and never the end of a secret without its start.
+
+
+def nested(depth: int) -> object:
+    found: object = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 10**7, ["x" * 1000] * 10**5, {str(number): "y" for number in range(10**5)}, nested(50_000), 10**4000],
+)
+def test_a_quotation_of_anything_is_short(value: object) -> None:
+    assert len(quoted(value)) <= 203
+
+
+@pytest.mark.parametrize("value", [None, True, 5, -1.5, "text", ["a", 1], {"a": None}, "5" * 64])
+def test_a_short_value_and_a_digest_are_quoted_whole(value: object) -> None:
+    assert quoted(value) == repr(value)
+
+
+@pytest.mark.parametrize("before", [0, 15, 30])
+def test_a_secret_that_is_cut_is_still_replaced(before: int) -> None:
+    token = "hf_" + "Ab1" * 11 + "z"
+    said = str(DataError(f"got {quoted('x ' * before + token + ' more' * 100)}"))
+    assert token[:12] not in said or token[:30] not in said
+    assert token[-12:] not in said
+
+
+def test_the_start_of_a_long_text_is_kept() -> None:
+    assert shortened("a" * 300) == "a" * 200 + "..." and shortened("abc", 3) == "abc"
+
+
+# A word that is nearly a known one gets that one as a suggestion; any other word gets none.
+
+KNOWN = ("MBS", "GBS", "TP", "TRAIN_ITERS", "WARMUP_ITERS", "--output", "--help", "llama", "qwen")
+
+
+@pytest.mark.parametrize(
+    ("got", "known", "meant"),
+    [
+        ("TRAIN_ITER", KNOWN, "TRAIN_ITERS"),
+        ("TRIAN_ITERS", KNOWN, "TRAIN_ITERS"),
+        ("mbs", KNOWN, "MBS"),
+        ("train-iters", KNOWN, "TRAIN_ITERS"),
+        ("GSB", KNOWN, "GBS"),
+        ("tp", KNOWN, "TP"),
+        ("lama", KNOWN, "llama"),
+        ("Qwen", KNOWN, "qwen"),
+        ("--hlep", KNOWN, "--help"),
+        ("--ouput", KNOWN, "--output"),
+        *((far, KNOWN, None) for far in ("", "XYZ", "zebra", "--zzz", "MBS")),
+        ("MBS", [], None),
+    ],
+)
+def test_a_slip_gets_the_known_word_and_any_other_word_none(got, known, meant) -> None:
+    assert did_you_mean(got, known) == ("" if meant is None else f"; did you mean {meant}?")
