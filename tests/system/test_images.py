@@ -133,7 +133,7 @@ def test_anybody_may_use_the_image_also_for_data_sets_of_the_hub(podman, built, 
 
 def test_the_image_holds_what_git_tracks_and_nothing_else_of_the_checkout(podman, checkout, built):
     listed = git(checkout, "ls-files").split()
-    tracked = {name for name in listed if not name.startswith((".ci/", "output/", ".dockerignore"))}
+    tracked = {name for name in listed if not name.startswith((".ci/", ".github/", "output/", ".dockerignore"))}
     held = in_image(podman, built("cpu").image, "find", IN_IMAGE, "!", "-type", "d").splitlines()
     assert {name.removeprefix(f"{IN_IMAGE}/") for name in held} == tracked
 
