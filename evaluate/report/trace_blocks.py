@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Picture, Pictures, Table
+from evaluate.report import panels
+from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Pictures, Table
 from evaluate.report.tables import cut, number
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
@@ -208,13 +209,8 @@ def _pair_sentence(a: Breakdown, b: Breakdown, names: Names) -> str:
 
 def _bars(sides: Sequence[Breakdown], names: Sequence[str]) -> Pictures:
     bars = [(f"{name}: {_ms(side.step_seconds)} ms", side.kinds) for name, side in zip(names, sides, strict=True)]
-
-    def panels() -> list[Picture]:
-        from evaluate.report import panels
-
-        return [panels.kinds(bars)]
-
-    return Pictures("", ["Milliseconds of one step. The parts of a bar add up to the step."], panels)
+    said = "Milliseconds of one step. The parts of a bar add up to the step."
+    return Pictures("", [said], lambda: [panels.kinds(bars)])
 
 
 def _unattributed(side: Breakdown) -> str:

@@ -17,7 +17,6 @@ from evaluate.report.blocks import (
     Folded,
     Heading,
     Lines,
-    Picture,
     Pictures,
     Table,
     Value,
@@ -39,6 +38,7 @@ from evaluate.timeline.history import (
     Story,
     Track,
 )
+from evaluate.timeline.panels import tracks
 from evaluate.timeline.series import LOSS, MEMORY, SPEED, by_version, dates
 from evaluate.verdict.inference import LEAST_RUNS, is_beyond
 
@@ -118,14 +118,9 @@ def _card(story: Story) -> Card:
 
 
 def _series(story: Story, place: int) -> Iterator[Block]:
-    def panels() -> list[Picture]:
-        from evaluate.timeline.panels import tracks
-
-        return tracks(story)
-
     yield Heading(story.series.name, 2, f"series-{place}")
     yield Lines([f"{sentence(story)}."])
-    yield Pictures(story.series.name, [PICTURE] if not place else [], panels)
+    yield Pictures(story.series.name, [PICTURE] if not place else [], lambda: tracks(story))
     changes = [
         (
             f"{MARKS[at % len(MARKS)]}: {track.title}",
