@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 from evaluate.report.blocks import Block, Picture, Pictures, flat
 from evaluate.report.tables import plain, wrapped
@@ -46,6 +45,8 @@ _STYLE = re.compile(r"([\w-]+): *([^;]+)")
 
 def svg(picture: Picture, number: int) -> Markup:
     """Return a panel as inline SVG; `number` is another one for each panel of a page, whose ids must differ."""
+    from xml.etree import ElementTree
+
     from markupsafe import Markup
     from matplotlib.figure import Figure
 

@@ -29,8 +29,7 @@ AUTO = "auto"
 def estimate(pair: Pair, *, at_the_end: bool = False) -> inference.Estimate:
     """Return the ratio of a comparable pair, of which every run has steady steps; `at_the_end` takes each drifting run
     at the level on which its steps end."""
-    a, b = runs_of(pair, at_the_end=at_the_end)
-    return inference.estimate(a, b, selection_of(pair))
+    return inference.estimate(*runs_of(pair, at_the_end=at_the_end), selection_of(pair))
 
 
 def selection_of(pair: Pair) -> float:
