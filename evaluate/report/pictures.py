@@ -98,7 +98,8 @@ def drawing(more: dict[str, Any] | None = None) -> Iterator[None]:
     import matplotlib as mpl
 
     with mpl.rc_context(SETTINGS | (more or {})), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
+        # a box is drawn in the place of a letter; runs of a few minutes have fewer marks on an axis of dates
+        warnings.filterwarnings("ignore", "Glyph .* missing from font|AutoDateLocator was unable to pick")
         yield
 
 
