@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write(comparison, output, options.format)
     except (OSError, ForeignFileError, store.ResultError) as error:
         return tables.not_written(output, error, "; name another with --output")
-    _show(options, comparison, wanted[0] if "html" not in options.format else output / "compare.html")
+    page, width = wanted[0] if "html" not in options.format else output / "compare.html", renderers.terminal_width()
+    few = "\n".join(brief.verdict_lines(comparison, page, width)) if options.brief else ""
+    brief.show(options, renderers.terminal(document.blocks(comparison), width), few)
     if is_failure and earlier:
         print(f"kept the earlier {tables.plain(', '.join(map(str, earlier)))}", file=sys.stderr)
     elif not options.brief:
@@ -67,13 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
     return 0 if any(judged.word != NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
-
-
-def _show(options: argparse.Namespace, comparison: Comparison, path: Path) -> None:
-    """Print the verdicts and tables, or with `--brief` the verdict and the path of the report."""
-    width = renderers.terminal_width()
-    few = "\n".join(brief.verdict_lines(comparison, path, width)) if options.brief else ""
-    brief.show(options, renderers.terminal(document.blocks(comparison), width), few)
 
 
 def _place(inputs: Sequence[Path]) -> Path:

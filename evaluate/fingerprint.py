@@ -54,7 +54,11 @@ def fingerprint(
     it is shorter). `reasons` holds the reason for each digest that is None.
     Raises DataError for a pair that is missing or broken, or too short for the training.
     """
-    _require_files(prefix)
+    for path in filter(Path.exists, (bin_path(prefix), idx_path(prefix), manifest_path(prefix))):
+        try:  # reading a device, a pipe or a folder may never end
+            require_regular(path)
+        except InputFileError as error:
+            raise DataError(f"{path}: {error}; name another prefix") from error
     index = check(prefix)
     found = {
         "bin_sha256": sha256_file(bin_path(prefix)),
@@ -82,15 +86,6 @@ def fingerprint(
         "reasons": {key: why for key, why in reasons.items() if why},
         "manifest_differs": differs if manifest else None,
     }
-
-
-def _require_files(prefix: Path) -> None:
-    """Raise DataError for a device, a pipe or a folder in the place of a file, from which reading may never end."""
-    for path in filter(Path.exists, (bin_path(prefix), idx_path(prefix), manifest_path(prefix))):
-        try:
-            require_regular(path)
-        except InputFileError as error:
-            raise DataError(f"{path}: {error}; name another prefix") from error
 
 
 def _token_stream(

@@ -26,7 +26,7 @@ from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.report.blocks import Block, Card, Lines, Table
 from evaluate.report.renderers import terminal
-from evaluate.report.tables import plain, refusing
+from evaluate.report.tables import plain, refusing, shown_on
 from evaluate.verdict import inference
 from evaluate.verdict.ratios import with_interval
 from utils.arguments import Parser, first_line, run
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MlperfLogError as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 1 if options.folder.is_dir() else 2
-    print(terminal([*_blocks(systems, found), Lines([DISCLAIMER])], WIDTH))
+    print(shown_on(sys.stdout, terminal([*_blocks(systems, found), Lines([DISCLAIMER])], WIDTH)))
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
         write_json(content, options.output, is_ours=_is_ours)

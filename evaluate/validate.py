@@ -27,7 +27,30 @@ from utils.results import store
 @refusing(store.ResultError, BundleError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    options = _arguments(arguments)
+    parser = Parser(
+        prog="python -m evaluate.validate",
+        description="Check every result below the folders: schema, numbers against raw samples, requested settings "
+        "against those that ran.",
+        epilog="Exit codes: 0 all results are ok and valid (and the archives unchanged); 1 any is not; 2 bad input, or "
+        "no result found.",
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        default=[],
+        help="folders to search for train_*.json (and benchmark_*.json of earlier formats), or single result files",
+    )
+    source.add_argument(
+        "--bundle",
+        nargs="+",
+        type=Path,
+        metavar="ZIP",
+        help="archives of shell/wrap.sh to check against their manifests, raw logs and reports",
+    )
+    brief.add_options(parser, "only the results that are not ok or not valid, and each kind of warning once")
+    options = parser.parse_args(arguments)
     if options.bundle:
         return max([_check_bundle(path, options) for path in options.bundle])
     return 0 if _show(load_results(options.folders), options) else 1
@@ -72,33 +95,6 @@ def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str, str, str]]:
         yield name, str(entry.result["run"]), entry.result["status"], verdict, "; ".join(reasons)
     for path, error in loaded.unreadable:
         yield path.name, "-", "-", "REJECTED", error
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m evaluate.validate",
-        description="Check every result below the folders: schema, numbers against raw samples, requested settings "
-        "against those that ran.",
-        epilog="Exit codes: 0 all results are ok and valid (and the archives unchanged); 1 any is not; 2 bad input, or "
-        "no result found.",
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "folders",
-        nargs="*",
-        type=Path,
-        default=[],
-        help="folders to search for train_*.json (and benchmark_*.json of earlier formats), or single result files",
-    )
-    source.add_argument(
-        "--bundle",
-        nargs="+",
-        type=Path,
-        metavar="ZIP",
-        help="archives of shell/wrap.sh to check against their manifests, raw logs and reports",
-    )
-    brief.add_options(parser, "only the results that are not ok or not valid, and each kind of warning once")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

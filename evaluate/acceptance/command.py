@@ -137,21 +137,15 @@ def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[J
 def _line(found: Decision) -> str:
     """Return one line: word, job, measured tokens/s/GPU, share and baseline with its source, and the reason."""
     machine = f" on {found.machine}" if found.machine else ""
-    rate, share, baseline = (
-        found.tokens_per_second_per_gpu,
-        found.share_percent,
-        found.baseline_tokens_per_second_per_gpu,
-    )
-    runs = counted(found.runs, "run")
-    measured = f"{_with_interval(rate, 0)} tokens/s/GPU, {runs}" if rate else "not measured"
+    rate, share = found.tokens_per_second_per_gpu, found.share_percent
+    measured = f"{_with_interval(rate, 0)} tokens/s/GPU, {counted(found.runs, 'run')}" if rate else "not measured"
     part = f"{_with_interval(share, 1)} % of " if share else ""
+    baseline = found.baseline_tokens_per_second_per_gpu
     figure = f"{baseline:,.0f}" if baseline else "no figure"
     text = f"{found.decision:<7}  {found.job}{machine}: {measured}; {part}{figure} ({found.baseline_source})"
     return f"{text}; {found.reason}" if found.reason else text
 
 
 def _with_interval(figure: Interval, decimals: int) -> str:
-    ends = "no interval"
-    if figure.low is not None and figure.high is not None:
-        ends = f"{figure.low:,.{decimals}f} to {figure.high:,.{decimals}f}"
-    return f"{figure.value:,.{decimals}f} ({ends})"
+    ends = [f"{end:,.{decimals}f}" for end in (figure.low, figure.high) if end is not None]
+    return f"{figure.value:,.{decimals}f} ({' to '.join(ends) or 'no interval'})"

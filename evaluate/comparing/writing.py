@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -35,15 +35,12 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
     with written_whole(
         *wanted.values(), is_ours=lambda path: RECOGNISERS[path.suffix.removeprefix(".")](path)
     ) as temporaries:
-        _write_all(comparison, dict(zip(wanted, temporaries, strict=True)))
-
-
-def _write_all(comparison: Comparison, paths: Mapping[str, Path]) -> None:
-    is_beside = "png" in paths and len(paths) > 1 and len(comparison.figures) >= MANY_RUNS
-    with _beside(lambda: _write("png", comparison, paths["png"])) if is_beside else nullcontext():
-        for name, path in paths.items():
-            if not (is_beside and name == "png"):
-                _write(name, comparison, path)
+        paths = dict(zip(wanted, temporaries, strict=True))
+        is_beside = "png" in paths and len(paths) > 1 and len(comparison.figures) >= MANY_RUNS
+        with _beside(lambda: _write("png", comparison, paths["png"])) if is_beside else nullcontext():
+            for name, path in paths.items():
+                if not (is_beside and name == "png"):
+                    _write(name, comparison, path)
 
 
 def places(folder: Path, formats: Sequence[str] = FORMATS) -> dict[str, Path]:

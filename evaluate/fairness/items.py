@@ -51,7 +51,7 @@ def compared(name: str, of_runs: Values, if_different: str, note: str = "") -> I
 
     It is unknown if a value is None, and has the note if the state is `if_different`.
     """
-    sides = [list(dict.fromkeys(json.dumps(_as_number(one), sort_keys=True) for one in side)) for side in of_runs]
+    sides = [list(dict.fromkeys(json.dumps(as_number(one), sort_keys=True) for one in side)) for side in of_runs]
     a, b = (" or ".join(shown(json.loads(value)) for value in side) for side in sides)
     if "null" in sides[0] + sides[1]:
         return Item(name, UNKNOWN, a, b)
@@ -85,6 +85,6 @@ def shown(value: Any) -> str:
     return text[:12] if len(text) == 64 and " " not in text else text
 
 
-def _as_number(value: Any) -> Any:
-    """Return a whole number as int: 1000000 and 1000000.0 are equal, and a framework may print either."""
+def as_number(value: Any) -> Any:
+    """Return a whole number as int: 1000000 and 1000000.0 are equal, and a framework may record either."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

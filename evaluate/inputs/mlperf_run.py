@@ -7,13 +7,13 @@ the name of the file, never a number in a result.
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluate.inputs.earlier_names import is_number
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of
 
@@ -73,7 +73,7 @@ def read(path: Path) -> tuple[MlperfRun, int, int]:
         raise MlperfLogError(
             f"{path}: has no complete run ({why}); wanted run_start, run_stop, batch and blocks"
         ) from error
-    if status != "success" or not _is_number(samples) or samples < 1 or block_ms <= 0 or stop <= start:
+    if status != "success" or not is_number(samples) or samples < 1 or block_ms <= 0 or stop <= start:
         what = f"status {quoted(status)}, {quoted(samples)} samples"
         raise MlperfLogError(f"{path}: the run is no success with samples and time: {what}")
     if samples > LARGEST_COUNT or samples / batch > MOST_STEPS:
@@ -90,7 +90,7 @@ def read(path: Path) -> tuple[MlperfRun, int, int]:
 def count(value: Any, name: str) -> int:
     """Return a whole number from 1, also one that is written as a text; raise ValueError for anything else."""
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 16 else value
-    if not _is_number(number) or number != int(number) or not 1 <= number <= LARGEST_COUNT:
+    if not is_number(number) or number != int(number) or not 1 <= number <= LARGEST_COUNT:
         raise ValueError(f"{name}: got {quoted(value)}, wanted a whole number from 1")
     return int(number)
 
@@ -123,7 +123,7 @@ def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[TrackedSp
             if place is not None and place > MOST_STEPS:
                 raise ValueError(f"samples_count: got {quoted(done)} in batches of {batch}, wanted a step that can be")
             loss = value.get("reduced_train_loss")
-            yield TrackedSpeed(place, measured if is_block else batch / measured, loss if _is_number(loss) else None)
+            yield TrackedSpeed(place, measured if is_block else batch / measured, loss if is_number(loss) else None)
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
@@ -149,17 +149,13 @@ def _event(text: bytes, where: str) -> dict[str, Any]:
 
 def _time(event: dict[str, Any]) -> float:
     value = event["time_ms"]
-    if not _is_number(value) or not 0 <= value <= LONGEST_MS:
+    if not is_number(value) or not 0 <= value <= LONGEST_MS:
         raise ValueError(f"time_ms: got {quoted(value)}, wanted milliseconds")
     return float(value)
 
 
 def _above_0(value: Any, name: str) -> float:
     number = float(value) if isinstance(value, str) and len(value) < 40 else value
-    if not _is_number(number) or not 1e-9 <= number <= LARGEST_COUNT:
+    if not is_number(number) or not 1e-9 <= number <= LARGEST_COUNT:
         raise ValueError(f"{name}: got {quoted(value)}, wanted a number above 0")
     return float(number)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf

@@ -50,13 +50,13 @@ def capacity(device: Device | None, name: str | None = None) -> dict[str, Figure
     if device is None:
         why = f"{name or 'the device'} is not known here, so its memory for a model is not"
         return {use: unknown(MODELS, why) for use in BYTES_A_PARAMETER}
-    return {use: _largest_model(device, use, size) for use, size in BYTES_A_PARAMETER.items()}
-
-
-def _largest_model(device: Device, use: str, size: int) -> Figure:
-    if "fp8" in use and device.dense_fp8_tflops is None:
-        return unknown(MODELS, f"{device.name} has no fp8")
-    return Figure(device.memory_gb / size, MODELS, f"{device.memory_gb:g} GB / {size} bytes a parameter")
+    found = {
+        use: Figure(device.memory_gb / size, MODELS, f"{device.memory_gb:g} GB / {size} bytes a parameter")
+        for use, size in BYTES_A_PARAMETER.items()
+    }
+    if device.dense_fp8_tflops is None:
+        found |= {use: unknown(MODELS, f"{device.name} has no fp8") for use in found if "fp8" in use}
+    return found
 
 
 def micro_batch_that_would_fit(result: Result) -> Figure:

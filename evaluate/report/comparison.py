@@ -22,7 +22,7 @@ from evaluate.metrics.prices import Price
 from evaluate.report.groups import Group, Row, Spread, grouped, without_copies
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
-from evaluate.report.tables import plain
+from evaluate.report.tables import counted, plain
 from evaluate.verdict import gap, inference, pairs, verdicts
 from evaluate.verdict.gap import Gap
 from evaluate.verdict.odd_runs import without_odd_runs
@@ -119,7 +119,7 @@ class Comparison:
         """The number of pairs, and of verdicts of each word."""
         counts = Counter(one.spoken_word for one in self.judged)
         words = ", ".join(f"{count} {word}" for word, count in counts.most_common())
-        return f"{len(self.judged)} {'pair' if len(self.judged) == 1 else 'pairs'}: {words}"
+        return f"{counted(len(self.judged), 'pair')}: {words}"
 
 
 def compare(
@@ -185,19 +185,18 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             for judged, found in zip(comparison.judged, comparison.gaps, strict=True)
         ],
         "definitions": DEFINITIONS,
-        **({"scaling": [one.as_json() for one in scaling(comparison.groups)]} if comparison.by == "nodes" else {}),
+        **({"scaling": scaling(comparison.groups)} if comparison.by == "nodes" else {}),
         "folders": [str(folder) for folder in comparison.folders],
-        "groups": [_group(comparison, group) for group in comparison.groups],
+        "groups": [
+            {
+                "key": group.key._asdict(),
+                "rows": [_row(comparison, row) for row in group.rows],
+                "notes": notes(group),
+            }
+            for group in comparison.groups
+        ],
         "copies": [{"file": str(copy.path), "same_as": str(first.path)} for copy, first in comparison.copies],
         "unreadable": [{"file": str(path), "reason": error} for path, error in comparison.unreadable],
-    }
-
-
-def _group(comparison: Comparison, group: Group) -> dict[str, Any]:
-    return {
-        "key": group.key._asdict(),
-        "rows": [_row(comparison, row) for row in group.rows],
-        "notes": notes(group),
     }
 
 
@@ -219,9 +218,8 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
 def _spread(spread: Spread | None) -> dict[str, Any] | None:
     if spread is None:
         return None
-    middle = statistics.median(spread.values)
-    summary = {"mean": spread.mean, "median": middle, "min": spread.low, "max": spread.high}
-    return summary | {"runs": list(spread.values)}
+    runs = list(spread.values)
+    return {"mean": spread.mean, "median": statistics.median(runs), "min": min(runs), "max": max(runs), "runs": runs}
 
 
 def _metric(figures: Sequence[Figure | None]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from evaluate.checks.entries import Entry
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.metrics.figures import Metrics, combined, sections
-from evaluate.report import scaling
+from evaluate.report import panels, scaling
 from evaluate.report.blocks import (
     DIGITS,
     HINT,
@@ -21,13 +21,12 @@ from evaluate.report.blocks import (
     Folded,
     Heading,
     Lines,
-    Picture,
     Pictures,
     Table,
     Value,
 )
 from evaluate.report.comparison import Comparison
-from evaluate.report.groups import Group, Row, Spread, run_label
+from evaluate.report.groups import Group, Row, run_label
 from evaluate.report.notes import few_runs, notes
 from evaluate.report.own_files import ADVICE, HEADING
 from evaluate.report.tables import wrapped
@@ -103,14 +102,16 @@ def blocks(comparison: Comparison) -> list[Block]:
     summary = Lines([f"{tally}{comparison.question}." if judged else comparison.headline])
     found += [*cards, *picture, summary] if len(cards) <= CARDS_FIRST else [summary, *picture, *cards]
     if comparison.by == "nodes" and (scales := scaling.scaling(comparison.groups)):
-        table = Table("Scaling", scaling.HEADER, [scale.cells() for scale in scales], 1)
+        table = Table("Scaling", scaling.HEADER, list(map(scaling.cells, scales)), 1)
         found += [Heading("Scaling", 2, "scaling"), table, Lines([scaling.EXPLANATION], HINT)]
     found.append(Details(list(_why(comparison))))
     titles = [group.key.title for group in comparison.groups]
     for number, group in enumerate(comparison.groups):
         found += _group(comparison, group, _numbered(titles, number), number)
     found.append(Details(list(_certificates(judged))))
-    if files := _file_lines(comparison):
+    files = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
+    files += [f"REJECTED {error}" for _, error in comparison.unreadable]
+    if files:
         found += [Details([Heading("Files", 2, "files")]), Lines(files, LIST)]
     return [*found, Details([Heading("Method", 2, "method"), Lines(METHODOLOGY, LIST)])]
 
@@ -191,15 +192,9 @@ def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
     if not judged:
         return
     quantity = "tokens/s of the job" if any(one.pair.is_of_jobs for one in judged) else "tokens/s/GPU"
-
-    def panels() -> list[Picture]:
-        from evaluate.report import panels
-
-        return [panels.verdicts(judged, comparison.band, quantity)]
-
     line = f"Square: ratio of {quantity}, in the colour of the platform named first; line: its 95 % interval; hollow: "
     line += f"undecided, or the same work is not proven; shaded: differences within {comparison.band:.1%}, which count "
-    yield Pictures("", [f"{line}as ties."], panels)
+    yield Pictures("", [f"{line}as ties."], lambda: [panels.verdicts(judged, comparison.band, quantity)])
 
 
 def _why(comparison: Comparison) -> Iterator[Block]:
@@ -224,39 +219,34 @@ def _why(comparison: Comparison) -> Iterator[Block]:
 
 
 def _group(comparison: Comparison, group: Group, title: str, number: int) -> Iterator[Block]:
-    figures = comparison.figures
     yield Heading(title, 2, f"group-{number}")
     yield Lines([f"{group.key.setting}."], HINT)
     yield Table(f"Systems: {title}", SYSTEMS, list(map(_system, group.rows)), 2)
     if group.counted:
         yield Lines([f"Throughput and step time: {group.steady_steps}. Means over the runs; min to max: smallest and "
             "largest run. Memory is the peak; losses are in nats per token."], HINT)  # fmt: skip
-
-    def panels() -> list[Picture]:
-        from evaluate.report import panels
-
-        return [*panels.bars(group.rows, figures), *panels.curves(group.rows)] if group.counted else []
-
-    yield Pictures(title, list(_caption(group)), panels)
-    refused = [_not_counted(row, entry) for row, entry in group.not_counted]
+    rows, figures = group.rows, comparison.figures
+    yield Pictures(title, list(_caption(group)), lambda: [*panels.bars(rows, figures), *panels.curves(rows)])
+    refused = [
+        (
+            *(row.name, run_label(entry.result)),
+            "REJECTED" if entry.findings.rejections else str(entry.result["status"]),
+            *(entry.why_not_counted, str(entry.path)),
+        )
+        for row, entry in group.not_counted
+    ]
     yield Table(f"Results that do not count: {title}", NOT_COUNTED, refused)
     yield Lines([f"note: {note}" for note in notes(group)], LIST)
     yield Details(list(_metrics(comparison, group, title)))
 
 
 def _system(row: Row) -> tuple[Cell, ...]:
-    figures = [_mean(one, LOSS_DIGITS if place > 2 else DIGITS) for place, one in enumerate(row.figures.values())]
+    figures = [
+        Value(None) if one is None else Value(one.mean, one.values, digits=LOSS_DIGITS if place > 2 else DIGITS)
+        for place, one in enumerate(row.figures.values())
+    ]
     runs, speed = f"{len(row.counted)} of {len(row.entries)}", figures[0]
     return f"{row.name} {row.device}", runs, Value(speed.value), speed.range or speed.text, *figures[1:]
-
-
-def _mean(spread: Spread | None, digits: int) -> Value:
-    return Value(None) if spread is None else Value(spread.mean, spread.values, digits=digits)
-
-
-def _not_counted(row: Row, entry: Entry) -> tuple[str, ...]:
-    status = "REJECTED" if entry.findings.rejections else str(entry.result["status"])
-    return row.name, run_label(entry.result), status, entry.why_not_counted, str(entry.path)
 
 
 def _caption(group: Group) -> Iterator[str]:
@@ -347,9 +337,3 @@ def _items(title: str, pair: Pair, items: Sequence[Item]) -> Table:
 
 def _unknown_item(item: Item) -> str:
     return f"{item.name} ({item.a})" if item.a == item.b else f"{item.name} ({item.a} against {item.b})"
-
-
-def _file_lines(comparison: Comparison) -> list[str]:
-    """Return one line for each file that is a copy or not a result."""
-    copies = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
-    return copies + [f"REJECTED {error}" for _, error in comparison.unreadable]

@@ -80,16 +80,6 @@ class Spread:
         is_positive = min(self.values) > 0
         return statistics.geometric_mean(self.values) if is_positive else statistics.fmean(self.values)
 
-    @property
-    def low(self) -> float:
-        """Smallest run."""
-        return min(self.values)
-
-    @property
-    def high(self) -> float:
-        """Largest run."""
-        return max(self.values)
-
 
 def known_spread(values: Iterable[float | None]) -> Spread | None:
     """Return the spread of the known values; None if there is none."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-
+from evaluate.checks.entries import Entry
 from evaluate.metrics.figures import Metrics
 from evaluate.report.blocks import Picture, Value
 from evaluate.report.groups import MEMORY, SPEED, STEP, Row, Spread, known_spread
@@ -52,22 +52,25 @@ def verdicts(judged: Sequence[Judged], band: float, quantity: str) -> Picture:
     """Return the ratio of each verdict with its interval on one logarithmic axis, the band shaded."""
     shown = judged[:MOST_VERDICTS]
     said = "; ".join(f"{one.pair.b_name} over {one.pair.a_name}: {_verdict_text(one)}" for one in shown)
-    height = VERDICT_HEIGHT * len(shown) + FOOTING
     return Picture(
         "",
         f"Ratios of {quantity} with 95 % intervals: {said}",
-        height,
+        VERDICT_HEIGHT * len(shown) + FOOTING,
         lambda axes: _verdicts(axes, shown, band, quantity),
     )
 
 
 def bars(rows: Sequence[Row], figures: Mapping[int, Metrics]) -> list[Picture]:
     """Return a panel of bars for each quantity that at least one system has."""
+
+    def mfu(entry: Entry) -> float | None:
+        return figures[id(entry)]["mfu_causal"].value if "mfu_causal" in figures[id(entry)] else None
+
     quantities: tuple[tuple[str, str, Callable[[Row], Spread | None]], ...] = (
         ("Throughput", "tokens/s per GPU or rank", lambda row: row.figures[SPEED]),
         ("Step time", "seconds", lambda row: row.figures[STEP]),
         ("Peak memory", "GB", lambda row: row.figures[MEMORY]),
-        ("MFU, causal attention", "% of the dense peak", lambda row: _utilisation(row, figures)),
+        ("MFU, causal attention", "% of the dense peak", lambda row: known_spread(map(mfu, row.counted))),
     )
     shown = rows[:MOST_ROWS]
     return [
@@ -86,7 +89,7 @@ def curves(rows: Sequence[Row]) -> list[Picture]:
         if any(values for _, values in lines):
             label = f"{title} in {unit} over steps of {', '.join(row.name for row in shown)}"
             height = max(CURVES_HEIGHT, 0.19 * len(shown) + 0.6)
-            draw = _curves(shown, lines, f"{title.lower()} ({unit})", is_fitted=key == "step_times")
+            draw = partial(_curves, shown, lines, f"{title.lower()} ({unit})", key == "step_times")
             found.append(Picture(f"{title}, each run", label, height, draw))
     return found
 
@@ -127,12 +130,12 @@ def _verdict_text(one: Judged) -> str:
 
 
 def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     places = [end for one in shown if one.estimate for end in (one.estimate.ratio, *_ends(one.estimate))]
     reach = max([LEAST_REACH, 1 + band, *(max(place, 1 / max(place, 1e-9)) for place in places)])
     end = min(reach, LARGEST_REACH) ** 1.08
-    axes.set_xscale("log")
-    axes.set_xlim(1 / end, end)
-    axes.set_ylim(len(shown) - 0.6, -0.8)
+    axes.set(xscale="log", xlim=(1 / end, end), ylim=(len(shown) - 0.6, -0.8))
     axes.axvspan(1 / (1 + band), 1 + band, color=BAND, zorder=0)
     axes.axvline(1, color=INK, linestyle=":", linewidth=1)
     for y, one in enumerate(shown):
@@ -171,28 +174,22 @@ def _interval(axes: Any, y: int, one: Judged, end: float) -> None:
     axes.plot(found.ratio, y, "s", markersize=5, color=inside, markeredgecolor=INK)
 
 
-def _utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:
-    """Return the MFU of the counted runs in percent; None if the peak of the device is unknown."""
-    known = (figures[id(entry)].get("mfu_causal") for entry in row.counted)
-    return known_spread(figure.value for figure in known if figure is not None)
-
-
 def _bars(title: str, unit: str, rows: Sequence[Row], spreads: Sequence[Spread | None]) -> Picture:
     texts = ["" if one is None else Value(one.mean).text for one in spreads]
     said = ", ".join(f"{row.name} {text or 'unknown'}" for row, text in zip(rows, texts, strict=True))
 
     def draw(axes: Any) -> None:
-        largest = max((spread.high for spread in spreads if spread), default=0) or 1.0
+        largest = max((max(spread.values) for spread in spreads if spread), default=0) or 1.0
         for y, (row, spread, text) in enumerate(zip(rows, spreads, texts, strict=True)):
             if spread is None:
                 reason = "unknown" if row.counted else "no counted run"
                 axes.text(0.02 * largest, y, reason, va="center", style="italic")
                 continue
             axes.barh(y, spread.mean, height=0.6, facecolor=_colour(row), edgecolor=INK, linewidth=0.8)
-            axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.6)
+            axes.plot([min(spread.values), max(spread.values)], [y, y], color=INK, linewidth=1.6)
             heights = [y + 0.3 * ((place + 1) / (len(spread.values) + 1) - 0.5) for place in range(len(spread.values))]
             axes.plot(spread.values, heights, "o", markersize=3.5, color=PAPER, markeredgecolor=INK)
-            axes.text(spread.high + 0.03 * largest, y, text, va="center", fontsize=8)
+            axes.text(max(spread.values) + 0.03 * largest, y, text, va="center", fontsize=8)
         names = ["\n".join([cut(row.name, NAME_CHARACTERS), *wrapped(row.device, 2, NAME_CHARACTERS)]) for row in rows]
         _axis(axes, unit, 1.25 * largest, names)
         axes.set_title(title)
@@ -202,13 +199,13 @@ def _bars(title: str, unit: str, rows: Sequence[Row], spreads: Sequence[Spread |
 
 def _axis(axes: Any, unit: str, end: float, names: Sequence[str]) -> None:
     """Set the axes of bars from 0 to `end`, the first one on top."""
-    axes.set_xlim(0, end)
-    axes.set_ylim(max(1.6, len(names) - 0.4), -0.6)
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.set(xlim=(0, end), ylim=(max(1.6, len(names) - 0.4), -0.6), xlabel=unit)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axes.set_xlabel(unit)
 
 
 def _line(row: Row, key: str, most: int) -> tuple[list[float], list[float]]:
@@ -233,42 +230,29 @@ def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[
 
 
 def _curves(
-    rows: Sequence[Row], lines: Sequence[tuple[list[float], list[float]]], unit: str, *, is_fitted: bool
-) -> Callable[[Any], None]:
-    """Return the function that draws lines; a fitted axis shows the steps that count, not slow first ones."""
-
-    def draw(axes: Any) -> None:
-        for place, (row, (steps, values)) in enumerate(zip(rows, lines, strict=True)):
-            spacing = max(1, len(steps) // MARKS_A_ROW)
-            axes.plot(
-                steps,
-                values,
-                color=_colour(row),
-                linestyle=LINE_STYLES[place % len(LINE_STYLES)],
-                marker=MARKERS[place % len(MARKERS)],
-                markersize=3.5,
-                markevery=(place * spacing // len(rows), spacing),
-                linewidth=1.2,
-                label=cut(row.name, LEGEND_CHARACTERS),
-            )
-        if is_fitted:
-            axes.set_ylim(*_steady_limits(rows))
-        axes.set_xlabel("step")
-        axes.set_ylabel(unit)
-        axes.grid(axis="y", color=GRID)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, handlelength=3.5)
-
-    return draw
-
-
-def _steady_limits(rows: Sequence[Row]) -> tuple[float | None, float | None]:
-    """Return the ends of an axis that holds the steady steps of all runs."""
-    times = [time for row in rows for run in row.steady_times for time in run]
-    if not times:
-        return None, None
-    low, high = min(times), max(times)
-    room = 0.06 * (high - low) or 0.02 * high
-    return low - room, high + room
+    rows: Sequence[Row], lines: Sequence[tuple[list[float], list[float]]], unit: str, is_fitted: bool, axes: Any
+) -> None:
+    """Draw lines; a fitted axis shows the steps that count, not slow first ones."""
+    for place, (row, (steps, values)) in enumerate(zip(rows, lines, strict=True)):
+        spacing = max(1, len(steps) // MARKS_A_ROW)
+        axes.plot(
+            steps,
+            values,
+            color=_colour(row),
+            linestyle=LINE_STYLES[place % len(LINE_STYLES)],
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=3.5,
+            markevery=(place * spacing // len(rows), spacing),
+            linewidth=1.2,
+            label=cut(row.name, LEGEND_CHARACTERS),
+        )
+    steady = [time for row in rows for run in row.steady_times for time in run]
+    if is_fitted and steady:
+        room = 0.06 * (max(steady) - min(steady)) or 0.02 * max(steady)
+        axes.set_ylim(min(steady) - room, max(steady) + room)
+    axes.set(xlabel="step", ylabel=unit)
+    axes.grid(axis="y", color=GRID)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, handlelength=3.5)
 
 
 def _colour(row: Row) -> str:

@@ -1,5 +1,6 @@
 """Panels as SVG inside a page and as one PNG, drawn by the same functions of matplotlib. Lengths are in inches.
 
+Matplotlib takes half a second to load, so only the functions that draw import it: terminal and Markdown have no panel.
 A page follows the colour scheme of its reader: the SVG has the page's own variables in place of the colours here.
 """
 
@@ -11,16 +12,15 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-from xml.etree import ElementTree
-
-import matplotlib as mpl
-from markupsafe import Markup
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from evaluate.report.blocks import Block, Picture, Pictures, flat
 from evaluate.report.tables import plain, wrapped
 from utils.own_files import PNG_MARK
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
 
 INK, GRID, BAND, PAPER = "#222222", "#dddddd", "#e6e9ee", "#ffffff"
 # The palette of Okabe and Ito (2008), distinguishable with any common colour blindness.
@@ -45,6 +45,11 @@ _STYLE = re.compile(r"([\w-]+): *([^;]+)")
 
 def svg(picture: Picture, number: int) -> Markup:
     """Return a panel as inline SVG; `number` is another one for each panel of a page, whose ids must differ."""
+    from xml.etree import ElementTree
+
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
     with drawing({"svg.hashsalt": str(number)}):
         figure = Figure(figsize=(WIDTH, picture.height), layout="constrained")
         picture.draw(figure.subplots())
@@ -63,8 +68,12 @@ def svg(picture: Picture, number: int) -> Markup:
 
 def png(headline: Sequence[str], blocks: Sequence[Block]) -> bytes:
     """Return all panels of the blocks as one PNG of ours, below the lines of the headline."""
+    from matplotlib.figure import Figure
+
     rows = [(one, one.panels()) for one in flat(blocks) if isinstance(one, Pictures)]
-    heights = [_height(*row) for row in rows]
+    heights = [
+        TITLE + LINE * len(_lines(row)) + sum(height + GAP for height in _strips(panels)) for row, panels in rows
+    ]
     title = TITLE + LINE * len(headline)
     with drawing():
         figure = Figure(figsize=(2 * WIDTH, title + sum(heights)), layout="constrained")
@@ -86,8 +95,11 @@ def saved(figure: Figure) -> bytes:
 @contextmanager
 def drawing(more: dict[str, Any] | None = None) -> Iterator[None]:
     """Draw with the settings of all our pictures."""
+    import matplotlib as mpl
+
     with mpl.rc_context(SETTINGS | (more or {})), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
+        # a box is drawn in the place of a letter; runs of a few minutes have fewer marks on an axis of dates
+        warnings.filterwarnings("ignore", "Glyph .* missing from font|AutoDateLocator was unable to pick")
         yield
 
 
@@ -98,10 +110,6 @@ def _lines(row: Pictures) -> list[str]:
 def _strips(panels: Sequence[Picture]) -> list[float]:
     """Return the height of each strip of two panels."""
     return [max(panel.height for panel in panels[place : place + 2]) for place in range(0, len(panels), 2)]
-
-
-def _height(row: Pictures, panels: Sequence[Picture]) -> float:
-    return TITLE + LINE * len(_lines(row)) + sum(height + GAP for height in _strips(panels))
 
 
 def _draw_row(part: Any, row: Pictures, panels: Sequence[Picture]) -> None:

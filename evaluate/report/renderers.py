@@ -45,26 +45,24 @@ def _terminal(block: Block, width: int) -> str:
 
 
 def _card(card: Card, width: int) -> Iterator[str]:
-    opening = _filled(card.opening, width)
-    is_bold = card.is_claim and card.is_proven
-    yield f"{BOLD}{card.word}{NORMAL}{opening.removeprefix(card.word)}" if is_bold else opening
+    if card.is_claim and card.is_proven:  # the sequences take no column
+        yield _filled(f": {card.statement}", width, card.word).replace(card.word, f"{BOLD}{card.word}{NORMAL}", 1)
+    else:
+        yield _filled(card.opening, width)
     if card.rest:
         yield _filled(card.rest, width, "  ", "  ")
-    if len(card.doubts) == 1:
-        yield _filled(f"weakened: {card.doubts[0]}", width, "  - ", "    ")
-    elif card.doubts:
-        yield _filled(f"weakened by {len(card.doubts)} observations, listed in the report", width, "  - ", "    ")
-    for line in card.support:
+    doubts = [f"weakened by {len(card.doubts)} observations, listed in the report"]
+    if len(card.doubts) < 2:
+        doubts = [f"weakened: {doubt}" for doubt in card.doubts]
+    for line in (*doubts, *card.support):
         yield _filled(line, width, "  - ", "    ")
 
 
 def _fitting_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
-    """Return a table without the last columns that have no room."""
-    for count in range(len(header), 1, -1):
-        text = text_table(header[:count], [row[:count] for row in rows], width)
-        if max(map(len, text.splitlines())) <= width:
-            break
-    return text
+    """Return a table without the last columns that have no room; the first two always stay."""
+    texts = (text_table(header[:count], [row[:count] for row in rows], width) for count in range(len(header), 2, -1))
+    fitting = (text for text in texts if max(map(len, text.splitlines())) <= width)
+    return next(fitting, None) or text_table(header[:2], [row[:2] for row in rows], width)
 
 
 def _filled(line: str, width: int, first: str = "", below: str = "  ") -> str:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
@@ -54,11 +55,9 @@ def _plain(text: str) -> str:
         shown = f"{shown[:LONGEST]}... ({len(text):,} characters)"
     if shown.isprintable() and not _BLANK_LETTERS.intersection(shown):
         return shown
-    return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode("ascii") for c in shown)
-
-
-def _is_visible(character: str) -> bool:
-    return character.isprintable() and character not in _BLANK_LETTERS
+    return "".join(
+        c if c.isprintable() and c not in _BLANK_LETTERS else c.encode("unicode_escape").decode("ascii") for c in shown
+    )
 
 
 def refusing(*bad: type[Exception]) -> Callable[[_Main], _Main]:
@@ -121,23 +120,21 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def bullets(lines: Sequence[str], *, escape: bool = True) -> str:
-    """Return a markdown list; every line is escaped unless it is markdown itself."""
-    return "\n".join(f"- {markdown_text(line) if escape else line}" for line in lines)
+def bullets(lines: Sequence[str]) -> str:
+    """Return a markdown list; every line is escaped."""
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> str:
     """Return a table `width` characters wide, or wider where numbers need it; long cells are wrapped."""
     cells = [[plain(cell) for cell in row] for row in (header, *rows)]
     widths = _fitted(list(zip(*cells, strict=True)), width)
-    lines: list[str] = []
+    cells.insert(1, ["-" * size for size in widths])
+    lines = []
     for row in cells:
-        wrapped = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, widths, strict=True)]
-        for index in range(max(map(len, wrapped))):
-            parts = [column[index] if index < len(column) else "" for column in wrapped]
+        columns = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, widths, strict=True)]
+        for parts in zip_longest(*columns, fillvalue=""):
             lines.append(_GAP.join(part.ljust(size) for part, size in zip(parts, widths, strict=True)).rstrip())
-        if row is cells[0]:
-            lines.append(_GAP.join("-" * size for size in widths))
     return "\n".join(lines)
 
 
@@ -153,14 +150,11 @@ def shown_on(stream: TextIO, text: str) -> str:
 
 
 def _fitted(columns: Sequence[Sequence[str]], total: int) -> list[int]:
+    """Return the widths of columns of these cells; the widest that can still shrink is narrowed until all fit."""
     widths = [max(map(len, column)) for column in columns]
     words = [[len(word) for cell in column for word in cell.split()] for column in columns]
     narrowest = [min(_UNBROKEN, max(lengths, default=0)) for lengths in words]
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > total:
-        slack = [width - least for width, least in zip(widths, narrowest, strict=True)]
-        if max(slack) <= 0:
-            break
-        # The widest column that can still shrink is narrowed first.
-        widest = max((i for i, spare in enumerate(slack) if spare > 0), key=lambda i: widths[i])
-        widths[widest] -= 1
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > total and widths != narrowest:
+        shrinking = [place for place, least in enumerate(narrowest) if widths[place] > least]
+        widths[max(shrinking, key=lambda place: widths[place])] -= 1
     return widths

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Picture, Pictures, Table
+from evaluate.report import panels
+from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Pictures, Table
 from evaluate.report.tables import cut, number
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
@@ -56,9 +57,11 @@ Names = tuple[str, str]
 def one(side: Breakdown, probe: Probe | None, most: int, file: str) -> list[Block]:
     """Return the report on one trace with the `most` longest operators; `file` has all of them."""
     shares = {kind: f"{side.share(kind):.1%}" for kind in KINDS} | {UNATTRIBUTED: _unattributed(side)}
-    kinds: list[tuple[Cell, ...]] = [(WORDS[kind], _ms(side.kinds[kind]), shares[kind]) for kind in KINDS]
-    kinds.append(("sum: the step", _ms(side.step_seconds), "100.0%"))
-    kinds.append(("not added: communication during computation", _ms(side.overlapped), ""))
+    kinds: list[tuple[Cell, ...]] = [
+        *((WORDS[kind], _ms(side.kinds[kind]), shares[kind]) for kind in KINDS),
+        ("sum: the step", _ms(side.step_seconds), "100.0%"),
+        ("not added: communication during computation", _ms(side.overlapped), ""),
+    ]
     return [
         Lines([f"{side.path}: {title(side)}"]),
         Lines(sentences(side)),
@@ -84,9 +87,11 @@ def gap(names: Names, a: Breakdown, b: Breakdown) -> Iterator[Block]:
     """Yield the kinds of time of both sides with their differences."""
     yield Lines([_pair_sentence(a, b, names)])
     yield _bars((a, b), names)
-    both = [(WORDS[kind], a.kinds[kind], b.kinds[kind]) for kind in KINDS]
-    both += [("sum: the step", a.step_seconds, b.step_seconds)]
-    both += [("not added: communication during computation", a.overlapped, b.overlapped)]
+    both = [
+        *((WORDS[kind], a.kinds[kind], b.kinds[kind]) for kind in KINDS),
+        ("sum: the step", a.step_seconds, b.step_seconds),
+        ("not added: communication during computation", a.overlapped, b.overlapped),
+    ]
     rows = [(name, _ms(left), _ms(right), _signed(right - left)) for name, left, right in both]
     yield Table(f"Kinds of time: {' and '.join(names)}", ("kind", *_columns(names)), rows, 1)
 
@@ -208,13 +213,8 @@ def _pair_sentence(a: Breakdown, b: Breakdown, names: Names) -> str:
 
 def _bars(sides: Sequence[Breakdown], names: Sequence[str]) -> Pictures:
     bars = [(f"{name}: {_ms(side.step_seconds)} ms", side.kinds) for name, side in zip(names, sides, strict=True)]
-
-    def panels() -> list[Picture]:
-        from evaluate.report import panels
-
-        return [panels.kinds(bars)]
-
-    return Pictures("", ["Milliseconds of one step. The parts of a bar add up to the step."], panels)
+    said = "Milliseconds of one step. The parts of a bar add up to the step."
+    return Pictures("", [said], lambda: [panels.kinds(bars)])
 
 
 def _unattributed(side: Breakdown) -> str:

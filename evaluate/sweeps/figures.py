@@ -12,7 +12,7 @@ from evaluate.checks.entries import load_results
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.blocks import Table
-from evaluate.report.groups import Spread, known_spread
+from evaluate.report.groups import Spread
 from evaluate.report.renderers import UNBROKEN, terminal
 from evaluate.report.tables import plain
 from utils.hardware.devices import find_device, short_name
@@ -40,20 +40,15 @@ class Measured:
     why: str = ""
     """Reason why there is no rate; empty if there is one."""
     results: tuple[Result, ...] = ()
-    rates: Spread | None = None
-    """Tokens per second and GPU (rank on a CPU) over the steady steps of each counted run; None without one."""
+    rates: tuple[float, ...] = ()
+    """Tokens per second and GPU (rank on a CPU) over the steady steps of each counted run."""
     memory_gb: float | None = None
     """Largest peak of allocated memory of any run, 1e9 bytes; None if no run measured it."""
 
     @property
     def rate(self) -> float | None:
         """The geometric mean of the runs, as in a verdict; None without a counted run."""
-        return self.rates.mean if self.rates else None
-
-    @property
-    def runs(self) -> int:
-        """Number of the runs behind the rate."""
-        return len(self.rates.values) if self.rates else 0
+        return Spread(self.rates).mean if self.rates else None
 
 
 @dataclass(frozen=True)
@@ -80,11 +75,12 @@ def measure(point: Point, folder: Path) -> Measured:
         return Measured(point, "no result in the folder of its label")
     reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
     counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
-    rates = known_spread(map(tokens_per_second_per_gpu, counted))
-    memory = known_spread(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
+    rates = tuple(rate for rate in map(tokens_per_second_per_gpu, counted) if rate is not None)
+    peaks = [result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted]
     counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
     why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
-    return Measured(point, "" if rates else why, counted, rates, memory.high if memory else None)
+    memory_gb = max((peak for peak in peaks if peak is not None), default=None)
+    return Measured(point, "" if rates else why, counted, rates, memory_gb)
 
 
 def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
@@ -185,17 +181,17 @@ def _best(measured: Sequence[Measured]) -> tuple[Measured | None, str]:
     _, chosen = min(near, key=lambda pair: (pair[1].memory_gb is None, pair[1].memory_gb, -pair[0]))
     why = "the fastest" if len(near) == 1 else f"least memory of {len(near)} points within {BAND:.0%} of the fastest"
     advice = "one run: run it and its neighbours again with RUNS=auto"
-    return chosen, f"{why}; {advice if chosen.runs == 1 else f'{chosen.runs} runs'}"
+    return chosen, f"{why}; {advice if len(chosen.rates) == 1 else f'{len(chosen.rates)} runs'}"
 
 
 def _row(one: Measured) -> tuple[str, ...]:
-    spread = (one.rates.high - one.rates.low) / one.rates.mean if one.rates and one.runs > 1 else None
+    spread = (max(one.rates) - min(one.rates)) / one.rate if one.rate and len(one.rates) > 1 else None
     return (
         one.point.name,
         "" if one.rate is None else f"{one.rate:,.0f}",
         "" if spread is None else f"{spread:.1%}",
         "" if one.memory_gb is None else f"{one.memory_gb:.3g}",
-        str(one.runs),
+        str(len(one.rates)),
         one.point.label,
         one.why,
     )

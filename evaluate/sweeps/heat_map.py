@@ -69,7 +69,7 @@ def _title(sweep: Sweep, measured: Sequence[Measured], characters: int) -> str:
     results = [result for one in measured for result in one.results]
     devices = sorted({str(result["gpu_info"]["device_name"]) for result in results})
     dates = sorted(str(result["provenance"]["started_utc"])[:10] for result in results)
-    runs = sorted({str(one.runs) for one in measured if one.runs})
+    runs = sorted({str(len(one.rates)) for one in measured if one.rates})
     known = f"{', '.join(devices)}; {dates[0]}; runs a point: {', '.join(runs)}" if results else "no result"
     lines = wrapped(f"{sweep.platform}: {in_words(sweep.fixed)}", 2, characters) + wrapped(known, 1, characters)
     return "\n".join([plain(f"Sweep {sweep.name}"), *lines])
@@ -82,10 +82,9 @@ def _draw_map(
     axes.set(xticks=(), yticks=())
     for (y, row), x in itertools.product(enumerate(cells), range(len(cells[0]))):
         found, is_best = values[y][x], any(row[x] is one for one in chosen)
-        words = _why_none(row[x]) if found is None else number(found) + ("\nbest" if is_best else "")
+        why = "not measured" if row[x].rate is not None else row[x].why
+        words = "\n".join(
+            wrapped(why, 3, CHARACTERS_OF_CELL) if found is None else [number(found), *["best"] * is_best]
+        )
         colour = "white" if found is not None and found < 0.6 * largest else "black"
         axes.text(x, y, words, ha="center", va="center", color=colour, weight="bold" if is_best else "normal")
-
-
-def _why_none(one: Measured) -> str:
-    return "\n".join(wrapped("not measured" if one.rate is not None else one.why, 3, CHARACTERS_OF_CELL))

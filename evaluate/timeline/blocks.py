@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from evaluate.checks.recorded import grouped
 from evaluate.report.blocks import (
@@ -17,7 +17,6 @@ from evaluate.report.blocks import (
     Folded,
     Heading,
     Lines,
-    Picture,
     Pictures,
     Table,
     Value,
@@ -39,6 +38,7 @@ from evaluate.timeline.history import (
     Story,
     Track,
 )
+from evaluate.timeline.panels import tracks
 from evaluate.timeline.series import LOSS, MEMORY, SPEED, by_version, dates
 from evaluate.verdict.inference import LEAST_RUNS, is_beyond
 
@@ -118,14 +118,9 @@ def _card(story: Story) -> Card:
 
 
 def _series(story: Story, place: int) -> Iterator[Block]:
-    def panels() -> list[Picture]:
-        from evaluate.timeline.panels import tracks
-
-        return tracks(story)
-
     yield Heading(story.series.name, 2, f"series-{place}")
     yield Lines([f"{sentence(story)}."])
-    yield Pictures(story.series.name, [PICTURE] if not place else [], panels)
+    yield Pictures(story.series.name, [PICTURE] if not place else [], lambda: tracks(story))
     changes = [
         (
             f"{MARKS[at % len(MARKS)]}: {track.title}",
@@ -158,19 +153,22 @@ def headline(history: History) -> str:
     """Return the verdict on the whole history in one sentence; a single series is named."""
     if not history.stories:
         return "No result can be used."
-    by_word = grouped(history.stories, lambda story: story.speed.word)
-    slower, other = by_word.get(SLOWER), [story for story in history.stories if story.loss_changes]
-    parts = []
-    if other:
-        parts.append(f"loss changed: {_of(other, history)}")
-    if slower:
-        parts.append(f"slower by more than {history.band:.1%}: {_of(slower, history)}")
-    if not parts:
-        if by_word.keys() == {TOO_FEW}:
-            return f"Nothing can be said yet: {len(history.stories)} series, all with too few runs."
-        parts.append(f"nothing got slower by more than {history.band:.1%} in {len(history.stories)} series")
-    if suspected := by_word.get(SUSPECTED):
-        parts.append(f"not certain yet, more runs are needed: {_of(suspected, history)}")
+    by_word, count = grouped(history.stories, lambda story: story.speed.word), len(history.stories)
+    other = [story for story in history.stories if story.loss_changes]
+    if not other and by_word.keys() == {TOO_FEW}:
+        return f"Nothing can be said yet: {count} series, all with too few runs."
+    found = {
+        "loss changed": other,
+        f"slower by more than {history.band:.1%}": by_word.get(SLOWER),
+        "not certain yet, more runs are needed": by_word.get(SUSPECTED),
+    }
+    parts = [
+        f"{said}: {stories[0].series.name if len(stories) == 1 else f'{len(stories)} of {count} series'}"
+        for said, stories in found.items()
+        if stories
+    ]
+    if not other and SLOWER not in by_word:
+        parts.insert(0, f"nothing got slower by more than {history.band:.1%} in {count} series")
     sentence = "; ".join(parts)
     return plain(f"{sentence[0].upper()}{sentence[1:]}.")
 
@@ -186,8 +184,13 @@ def sentence(story: Story) -> str:
     else:
         level = number(math.exp(speed.levels.found[-1].value))
         runs, since = speed.levels.found[-1].runs, " to ".join(dates(speed.runs))
-        text = f"{word}: {level} {UNITS[speed.quantity]}, {counted(runs, 'run')}, {since}"
-        parts.append(f"{text}; {_resolution(speed) if word == STEADY else _why_too_few(speed)}")
+        told = f"a change needs at least {LEAST_RUNS} runs before and {LEAST_RUNS} after it"
+        if word == STEADY:
+            least = speed.levels.resolution
+            told = f"one more day would show a change of {math.expm1(least):.1%}" if least else "the noise is unknown"
+        elif len(speed.blocks) < 2:
+            told = "all of one day with one set of versions; a change needs another day"
+        parts.append(f"{word}: {level} {UNITS[speed.quantity]}, {counted(runs, 'run')}, {since}; {told}")
     return "; ".join(parts)
 
 
@@ -197,15 +200,15 @@ def details(story: Story) -> list[str]:
         dict.fromkeys(cause(track.latest) for track in (*story.loss_changes, story.speed) if track.latest is not None)
     )
     if story.speed.word == SUSPECTED and story.speed.latest:
-        lines.append(_why_suspected(story.speed.latest))
+        why = f"slower and faster need at least {LEAST_RUNS} runs before and after the change"
+        by_chance = "chance explains it too often; repeat the runs"
+        lines.append(f"not certain: {by_chance if story.speed.latest.has_enough_runs else why}")
     for memory in story.tracks:
         if memory.latest and memory.word in (MORE, LESS):
             lines.append(f"{memory.word} peak memory: {change_text(memory, memory.latest)}")
             if (why := cause(memory.latest)) not in lines:
                 lines.append(f"memory: {why}")
-    lines += filter(None, (_below_best(story.speed), _last_day(story.speed)))
-    lines += odd_days(story.speed)
-    return lines
+    return [*lines, *_remarks(story.speed)]
 
 
 def change_text(track: Track, change: Change) -> str:
@@ -233,21 +236,6 @@ def cause(change: Change) -> str:
     return "nothing on record changed with it: look at the machine (heat, other work, network, storage)"
 
 
-def odd_days(track: Track) -> list[str]:
-    """Return a line for each block that is far from the level around it, and belongs to none."""
-    lines = []
-    for place in track.levels.odd:
-        block = track.blocks[place]
-        level = next(one for one in track.levels.found if one.first <= place <= one.last)
-        ratio = math.exp(sum(track.levels.blocks[place]) / len(block) - level.value)
-        if is_beyond(ratio, track.band):
-            lines.append(
-                f"odd day {block[0].started:%Y-%m-%d}: {ratio - 1:+.1%} against its level, "
-                f"{counted(len(block), 'run')}; the days after it are back"
-            )
-    return lines
-
-
 def hint(history: History) -> str:
     """Return advice if runs that could share a series are spread over hosts or labels."""
     names = [name for name in ("host", "label") if name not in history.join]
@@ -264,49 +252,26 @@ def hint(history: History) -> str:
     )
 
 
-def _of(stories: Sequence[Story], history: History) -> str:
-    if len(stories) == 1:
-        return stories[0].series.name
-    return f"{len(stories)} of {len(history.stories)} series"
+def _remarks(track: Track) -> Iterator[str]:
+    """Yield lines that weaken the verdict on a track: a better level before, a slow last day, days that are odd.
 
-
-def _resolution(track: Track) -> str:
-    found = track.levels.resolution
-    return "the noise is unknown" if found is None else f"one more day would show a change of {math.expm1(found):.1%}"
-
-
-def _why_too_few(track: Track) -> str:
-    if len(track.blocks) < 2:
-        return "all of one day with one set of versions; a change needs another day"
-    return f"a change needs at least {LEAST_RUNS} runs before and {LEAST_RUNS} after it"
-
-
-def _why_suspected(change: Change) -> str:
-    if not change.has_enough_runs:
-        return f"not certain: slower and faster need at least {LEAST_RUNS} runs before and after the change"
-    return "not certain: chance explains it too often; repeat the runs"
-
-
-def _below_best(track: Track) -> str:
-    """Return a line if the latest level is below the best earlier one by more than the band, unless that is said."""
-    last = track.levels.found[-1]
+    Each is beyond the band. The first is left out where the verdict is on that level; a slow last day is not yet a
+    level of its own; an odd day is far from the level around it and belongs to none.
+    """
+    last, blocks = track.levels.found[-1], track.levels.blocks
     best = max(track.levels.found, key=lambda level: level.value)
     ratio = math.exp(last.value - best.value)
-    if not is_beyond(ratio, track.band) or (track.latest and track.latest.before == best):
-        return ""
-    when = track.blocks[best.last][-1].started
-    return f"{ratio - 1:+.1%} against the best level, {number(math.exp(best.value))} until {when:%Y-%m-%d}"
-
-
-def _last_day(track: Track) -> str:
-    """Return a line if the last block is slower than its level by more than the band, without being another level."""
-    level, last = track.levels.found[-1], track.levels.blocks[-1]
-    earlier = track.levels.blocks[level.first : -1]
-    if not earlier:
-        return ""
-    means = [sum(block) / len(block) for block in (*earlier, last)]
-    ratio = math.exp(means[-1] - sum(means[:-1]) / len(earlier))
-    if means[-1] > min(means) or not is_beyond(ratio, max(track.band, LEAST_REMARK)):
-        return ""
-    runs, day = counted(len(last), "run"), track.blocks[-1][0].started
-    return f"last: {runs} of {day:%Y-%m-%d} {ratio - 1:+.1%} against the level; not certain yet"
+    if is_beyond(ratio, track.band) and not (track.latest and track.latest.before == best):
+        when = track.blocks[best.last][-1].started
+        yield f"{ratio - 1:+.1%} against the best level, {number(math.exp(best.value))} until {when:%Y-%m-%d}"
+    *earlier, mean = (sum(block) / len(block) for block in blocks[last.first :])
+    ratio = math.exp(mean - sum(earlier) / len(earlier)) if earlier and mean <= min(earlier) else 1.0
+    if is_beyond(ratio, max(track.band, LEAST_REMARK)):
+        runs, day = counted(len(blocks[-1]), "run"), track.blocks[-1][0].started
+        yield f"last: {runs} of {day:%Y-%m-%d} {ratio - 1:+.1%} against the level; not certain yet"
+    for place in track.levels.odd:
+        level = next(one for one in track.levels.found if one.first <= place <= one.last)
+        ratio = math.exp(sum(blocks[place]) / len(blocks[place]) - level.value)
+        if is_beyond(ratio, track.band):
+            runs, day = counted(len(blocks[place]), "run"), track.blocks[place][0].started
+            yield f"odd day {day:%Y-%m-%d}: {ratio - 1:+.1%} against its level, {runs}; the days after it are back"

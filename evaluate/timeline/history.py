@@ -191,9 +191,15 @@ def build(
     """
     unique, copies = without_copies(loaded.entries)
     found, left_out = sort(unique, join, since)
+    urgency = (SLOWER, SUSPECTED, FASTER, STEADY, TOO_FEW).index
     return History(
         tuple(places),
-        tuple(sorted((_story(series, band) for series in found), key=_urgency)),
+        tuple(
+            sorted(
+                (_story(series, band) for series in found),
+                key=lambda story: (not story.loss_changes, urgency(story.speed.word), story.series.name),
+            )
+        ),
         tuple(left_out),
         tuple((copy.path, first.path) for copy, first in copies),
         loaded.unreadable,
@@ -201,11 +207,6 @@ def build(
         since,
         tuple(join),
     )
-
-
-def _urgency(story: Story) -> tuple[bool, int, str]:
-    place = (SLOWER, SUSPECTED, FASTER, STEADY, TOO_FEW).index(story.speed.word)
-    return not story.loss_changes, place, story.series.name
 
 
 def _story(series: Series, band: float) -> Story:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
 from evaluate.report.blocks import Picture
 from evaluate.report.pictures import GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
 from evaluate.timeline.history import MARKS, UNITS, Story, Track
@@ -32,6 +30,8 @@ def tracks(story: Story) -> list[Picture]:
 
 
 def _draw(axes: Any, story: Story, track: Track) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
     colour = PLATFORM_COLOURS.get(story.series.key["platform"], OTHER_COLOUR)
     odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
     runs = [(run, value) for run in track.runs if (value := run.values[track.quantity]) is not None]

@@ -20,6 +20,7 @@ from typing import Any
 
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
+from evaluate.fairness.items import as_number
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.measured_rate import moment_of
 from evaluate.metrics.metrics import last_loss, utilisation
@@ -140,16 +141,11 @@ def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
         "label": result["label"],
         "source": result.get("source", "recorder"),
         "num_gpus": config["num_gpus"],
-        **{name: _as_number(config.get(name, OLDER.get(name))) for name in names},
+        **{name: as_number(config.get(name, OLDER.get(name))) for name in names},
         **{name: result["resolved_config"].get(name) for name in ("parameter_count", "hf_kernels")},
         "data": result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}",
     }
     return {name: value for name, value in key.items() if name not in join}
-
-
-def _as_number(value: Any) -> Any:
-    """Return a whole number as int: a framework may record either."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _base_name(series: Series) -> str:

@@ -37,7 +37,8 @@ def choose(
         have = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
         raise TraceError(f"{trace.path}: --steps: got {missing[0] if missing else wanted}, the trace has step {have}")
     windows, remarks = Windows(start[chosen], end[chosen]), []
-    step = _step_of(launched, start, end)
+    place = np.searchsorted(start, launched, side="right") - 1
+    step = np.where((place >= 0) & (launched < end[place]), place, NONE)  # of each launch, NONE outside all steps
     if (late := _late_share(trace, (step != NONE) & chosen[step], windows)) > LATE_SHARE:
         windows = _on_device(trace, step, chosen)
         remarks.append(
@@ -69,12 +70,6 @@ def _whole(trace: Trace) -> Windows:
     if last <= first:
         raise TraceError(f"{trace.path}: all events have the same time, so there is no step to divide")
     return Windows(np.array([first]), np.array([last]))
-
-
-def _step_of(launched: Floats, start: Floats, end: Floats) -> Integers:
-    """Return the place of the step in which each launch is, NONE outside all steps."""
-    place = np.searchsorted(start, launched, side="right") - 1
-    return np.where((place >= 0) & (launched < end[place]), place, NONE)
 
 
 def _late_share(trace: Trace, here: Mask, windows: Windows) -> float:

@@ -14,7 +14,6 @@ from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import job_of, machine_of, machines
 from evaluate.fairness.certificate import RUNS
 from evaluate.fairness.items import ALLOWED, NOT_KNOWN, SAME, UNKNOWN, Item
-from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import inference, steadiness
 from evaluate.verdict.more_runs import wall_seconds, would_decide
@@ -30,8 +29,7 @@ AUTO = "auto"
 def estimate(pair: Pair, *, at_the_end: bool = False) -> inference.Estimate:
     """Return the ratio of a comparable pair, of which every run has steady steps; `at_the_end` takes each drifting run
     at the level on which its steps end."""
-    a, b = runs_of(pair, at_the_end=at_the_end)
-    return inference.estimate(a, b, selection_of(pair))
+    return inference.estimate(*runs_of(pair, at_the_end=at_the_end), selection_of(pair))
 
 
 def selection_of(pair: Pair) -> float:
@@ -84,16 +82,6 @@ def _plan(side: Sequence[Entry]) -> _Plan:
     is_again = sum(number > 1 for number in attempts) > len(attempts) / 2
     is_added = len(runs) > 1 or bool(fixed and len(results) > wanted)
     return _Plan(runs, present, wanted, is_added, max(attempts) if is_again else 0)
-
-
-def without_steady_steps(pair: Pair) -> tuple[str, ...]:
-    """Return a reason for each run of a pair that has no steady step, and so no throughput."""
-    return tuple(
-        f"{name}, run {result['run']}: got {len(result['step_times'])} steps, none of them steady; train more steps"
-        for name, side in pair.sides
-        for result in side
-        if not step_times(result)
-    )
 
 
 def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:

@@ -104,9 +104,15 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     ]
     found = tuple(by_effect(items))
     tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
-    blocking = (item.sentence for item in found if item.state == BLOCKING)
-    if reasons := tuple(filter(None, (pair.refusal, *blocking))) or deciding.without_steady_steps(pair):
-        return Judged(pair, NOT_COMPARABLE, reasons, found, None, _left_out(pair), tunings=tunings)
+    reasons = list(filter(None, (pair.refusal, *(item.sentence for item in found if item.state == BLOCKING))))
+    reasons = reasons or [
+        f"{name}, run {result['run']}: got {len(result['step_times'])} steps, none of them steady; train more steps"
+        for name, side in pair.sides
+        for result in side
+        if not step_times(result)
+    ]
+    if reasons:
+        return Judged(pair, NOT_COMPARABLE, tuple(reasons), found, None, _left_out(pair), tunings=tunings)
     estimate = deciding.estimate(pair)
     a, b = (int(side[0].result["training_config"]["num_gpus"]) for side in (pair.a, pair.b))
     return Judged(

@@ -72,7 +72,9 @@ def test_minutes_and_throughput_by_hand(tmp_path: Path) -> None:
     assert found["runs"][1]["tokens_per_second_per_gpu"] == pytest.approx(1024 * 8192 / 400 / 8)
 
 
-def test_machines_of_one_accelerator_are_machines_of_one_side(tmp_path: Path) -> None:
+def test_machines_of_one_accelerator_are_machines_of_one_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for number in range(3):
         system(tmp_path, f"a{number}", "A", [100.0 + number, 100.2 + number])
         system(tmp_path, f"b{number}", "B", [80.0 + number, 80.2 + number])
@@ -80,6 +82,7 @@ def test_machines_of_one_accelerator_are_machines_of_one_side(tmp_path: Path) ->
     assert (found["verdict"], found["machines"], found["scope"]) == ("faster", [3, 3], "these products")
     assert found["ratio"] == pytest.approx(101.1 / 81.1, rel=1e-3)
     assert "not equal settings" in found["reasons"][0]
+    assert "\x1b" not in capsys.readouterr().out, "only a terminal shows bold words"
 
 
 def other(old: str, new: str) -> Callable[[str], str]:

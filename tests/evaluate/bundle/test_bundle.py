@@ -83,16 +83,13 @@ def lacks(name):
     return change
 
 
-def set_and_not_logged(files):
-    """Set a setting, of which the log must have the value, in a result alone."""
-    lacks(b"optimizer_state")(files)
-    change_json(RESULT, "training_config", "optimizer_state", value=lambda x: "bf16")(files)
-
-
 CHANGES = {
     "a setting that every log has": (lacks(b"lr"), f"{RESULT}: training_config: the log lacks lr"),
     "a setting of which the log knows only the default": (
-        set_and_not_logged,
+        lambda files: (
+            lacks(b"optimizer_state")(files),
+            change_json(RESULT, "training_config", "optimizer_state", value=lambda x: "bf16")(files),
+        ),
         f"{RESULT}: training_config.optimizer_state",
     ),
     "a figure of a result": (

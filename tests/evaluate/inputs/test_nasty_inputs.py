@@ -60,14 +60,6 @@ def of_mlperf(folder: Path, description: str, lines: str) -> int:
     return mlperf.main([str(folder)])
 
 
-def of_system(folder: Path, content: Any) -> int:
-    return of_mlperf(folder, as_text(content), log(100.2, tracked={"throughput": 2.6}))
-
-
-def of_lines(folder: Path, content: Any) -> int:
-    return of_mlperf(folder, as_text(SYSTEM), "".join(f"{MARK}{as_text(one)}\n" for one in content))
-
-
 def of_earlier(folder: Path, content: Any) -> int:
     (folder / "benchmark_cuda_llama.json").write_text(as_text(content))
     return validate.main([str(folder)])
@@ -93,8 +85,16 @@ def everywhere(honest: Any) -> tuple[Any, list[Any], list[Any]]:
 
 IN_LINES = [(number, *place) for number in ONE_OF_EACH for place in ((), *places(EVENTS[number]))]
 KINDS: dict[str, tuple[Read, tuple[Any, list[Any], list[Any]]]] = {
-    "a system of MLPerf": (of_system, everywhere(SYSTEM)),
-    "lines of MLPerf": (of_lines, (EVENTS, IN_LINES, [])),
+    "a system of MLPerf": (
+        lambda folder, content: of_mlperf(folder, as_text(content), log(100.2, tracked={"throughput": 2.6})),
+        everywhere(SYSTEM),
+    ),
+    "lines of MLPerf": (
+        lambda folder, content: of_mlperf(
+            folder, as_text(SYSTEM), "".join(f"{MARK}{as_text(one)}\n" for one in content)
+        ),
+        (EVENTS, IN_LINES, []),
+    ),
     "an earlier format": (of_earlier, everywhere(earlier_content())),
     "a probe": (of_probe, everywhere(PROBE)),
     "prices": (of_prices, everywhere(PRICES)),
