@@ -25,4 +25,4 @@ if [[ $RUNTIME == native ]]; then
   run_here "$PYTHON" -m data.prepare "${fit[@]}" --platform "$PLATFORM" --workers "$(nproc)" "${ARGUMENTS[@]}"
 fi
 mount_for_jobs
-run_in_container jobs data shell/run_data.sh "${INNER[@]}"
+run_in_container jobs data shell/run_data.sh

@@ -27,9 +27,8 @@ fi
 mount_parent OUTPUT_DIR "${ARGUMENTS[@]}"
 if [[ " ${ARGUMENTS[*]} " == *" --with-data "* ]]; then mount_parent DATA_DIR "${ARGUMENTS[@]}"; fi
 mount_checkout
-take_inner
-if [[ $is_dry_run == true ]]; then run_in_container tools purge shell/run_purge.sh --here "${INNER[@]}"; fi
+if [[ $is_dry_run == true ]]; then run_in_container tools purge shell/run_purge.sh --here; fi
 if [[ $can_start == true ]]; then
   is_dry_run=false
-  run_in_container tools purge shell/run_purge.sh --here "${DRY_RUN[@]}" "${INNER[@]}"
+  run_in_container tools purge shell/run_purge.sh --here "${DRY_RUN[@]}"
 fi

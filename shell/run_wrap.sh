@@ -25,5 +25,4 @@ if [[ $RUNTIME == native ]]; then
 fi
 mount_checkout
 mount_folder OUTPUT_DIR "${ARGUMENTS[@]}"
-take_inner
-run_in_container tools wrap shell/run_wrap.sh --here "${INNER[@]}"
+run_in_container tools wrap shell/run_wrap.sh --here

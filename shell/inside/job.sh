@@ -24,7 +24,7 @@ main() {
     choose_runtime run
     if [[ $RUNTIME != native ]]; then
       mount_for_jobs
-      run_in_container jobs job shell/inside/job.sh "${job[@]}" "${INNER[@]}"
+      run_in_container jobs job shell/inside/job.sh "${job[@]}"
       return
     fi
     set -- "${ARGUMENTS[@]}"

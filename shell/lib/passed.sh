@@ -10,7 +10,7 @@
 # file that only the caller can read; shell/inside/private.sh takes it from there. In apptainer nothing shows values.
 #
 # Usage:  . shell/lib/environment.sh; . shell/lib/passed.sh; load_secrets
-#         pass_environment <docker|podman|apptainer> <platform>; lend_private
+#         pass_environment; lend_private
 # Reads:  secrets.env beside config.env: KEY=VALUE as there, of the keys in SECRET_KEYS; the environment, keys of config.env,
 #         PATH_SETTINGS of shell/lib/mounts.sh, git, the engine (id of the image)
 # Writes: the exported variables of SECRET_KEYS and TPRIMAT_SECRETS_TAKEN; PASSED_NAMES, PRIVATE_NAMES (names of variables),
@@ -106,17 +106,17 @@ _pass_commit() {
   PASSED_VALUES+=("TPRIMAT_GIT_COMMIT=$commit" "TPRIMAT_GIT_DIRTY=$is_dirty")
 }
 
-pass_environment() { # <engine> <platform>
+pass_environment() {
   local name digest
   PASSED_NAMES=() PRIVATE_NAMES=()
   while read -r name; do
     if ! is_passed "$name" || is_path_setting "$name"; then continue; fi
-    if [[ $1 != apptainer ]] && _may_be_secret "$name"; then PRIVATE_NAMES+=("$name"); else PASSED_NAMES+=("$name"); fi
+    if [[ $RUNTIME != apptainer ]] && _may_be_secret "$name"; then PRIVATE_NAMES+=("$name"); else PASSED_NAMES+=("$name"); fi
   done < <(compgen -e)
-  PASSED_VALUES=("PLATFORM=$2" RUNTIME=native LAUNCHER=torchrun "${PATH_SETTINGS[@]}" TPRIMAT_IN_CONTAINER=1)
-  PASSED_VALUES+=("TPRIMAT_IMAGE=$(image_of "$1" "$2")")
-  if digest=$(image_digest "$1" "$2" 2>/dev/null); then PASSED_VALUES+=("TPRIMAT_IMAGE_DIGEST=$digest"); fi
-  if [[ $1 != apptainer ]]; then PASSED_VALUES+=(HOME=/workspace/home); fi
+  PASSED_VALUES=("PLATFORM=$PLATFORM" RUNTIME=native LAUNCHER=torchrun "${PATH_SETTINGS[@]}" TPRIMAT_IN_CONTAINER=1)
+  PASSED_VALUES+=("TPRIMAT_IMAGE=$(image_of "$RUNTIME" "$PLATFORM")")
+  if digest=$(image_digest "$RUNTIME" "$PLATFORM" 2>/dev/null); then PASSED_VALUES+=("TPRIMAT_IMAGE_DIGEST=$digest"); fi
+  if [[ $RUNTIME != apptainer ]]; then PASSED_VALUES+=(HOME=/workspace/home); fi
   _pass_commit
 }
 
