@@ -13,7 +13,7 @@ from checkout import ROOT
 LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
 SHORT = {
     **{name: f'run_{name}.sh" --here ' for name in ("data", "purge", "sweep", "train", "wrap")},
-    **{name: f'inside/read.sh" {name} ' for name in ("extract", "frame", "history", "trace", "validate")},
+    **{name: f'inside/read.sh" {name} ' for name in ("extract", "frame", "gpu", "history", "trace", "validate")},
     "compare": '../evaluate/compare.sh" ',
 }
 """Commands of two lines, and what each starts."""
