@@ -1,16 +1,5 @@
 #!/usr/bin/env bash
-# Run the jobs of an archive of run_wrap.sh again on this machine, and test its claim: the answer to a doubted result.
-#
-# The settings, the seed and the data are those of the results of this platform in the archive; what differs here (device,
-# image, code) is printed first. Each job ends in PASS, FAIL or UNKNOWN. After an interrupt, the same command continues
-# where it stopped.
-#
-# Usage:   ./shell/run_reproduce.sh ARCHIVE.zip [--at-least PERCENT] [--dry-run] [KEY=VALUE ...]
-#          --at-least is the least share of the archive's tokens/s/GPU that passes (default 95); --dry-run starts no job
-# Reads:   as run_train.sh; the archive
-# Writes:  as run_train.sh, with LABEL=reproduced-ARCHIVE
-# Exits:   0 every job passes; 1 one fails; 3 none fails and one is unknown; 2 bad input; 128 + signal interrupted
-# Example: ./shell/run_reproduce.sh nvd.zip --at-least 97 DATA_DIR=/data
+# Train what evaluate.reproduce plans, then let it judge. Help: evaluate/reproduce.py
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 . "$ROOT/shell/lib/run.sh"
 

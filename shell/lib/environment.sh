@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The first part of every script: no secrets in its arguments, its help, its settings, the checkout and its Python. Sourced.
 #
-# sh reads it as far as the line that refuses sh. The help of a script is its header: -h or --help prints it and exits.
+# sh reads it as far as the line that refuses sh. -h or --help prints the help of a script and exits: its header, or the
+# start of the docstring of the module that the header names.
 #
 # Usage:  . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 #         take_arguments "$@"; use_environment; start_module train.matrix
@@ -51,19 +52,20 @@ require_no_secrets() { # <arguments of the script...>
 }
 
 show_help_if_asked() { # <arguments of the script...>
-  local argument
+  local argument module
   for argument in "$@"; do
-    case $argument in
-      --) return ;;
-      -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0 ;;
-    esac
+    if [[ $argument == -- ]]; then return; fi
+    if [[ $argument != @(-h|--help) ]]; then continue; fi
+    module=$(sed -n '2s/.* Help: //p' "$0")
+    if [[ $module ]]; then sed -n '1s/^"""//; p; /^Example:/q' "$ROOT/$module"; else sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi
+    exit 0
   done
 }
 
+ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 require_no_secrets "$@" # of the script, or of the function in it, that sources this
 show_help_if_asked "$@"
 
-ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
 ARGUMENTS=() DRY_RUN=()
