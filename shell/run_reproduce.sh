@@ -4,7 +4,7 @@
 . "$ROOT/shell/lib/run.sh"
 
 main() {
-  local argument archive="" least=() settings=() plan line arguments label folder code
+  local archive='' least=() settings=() plan line arguments label folder code
   while (($#)); do
     case $1 in
       --at-least) least=("$1" "${2:-}") && shift ;;

@@ -15,17 +15,13 @@
 failed=()
 
 check() { # <name> <command...>
-  local name=$1
-  shift
-  printf '== %s\n' "$name" >&2
-  "$@" || failed+=("$name")
+  printf '== %s\n' "$1" >&2
+  "${@:2}" || failed+=("$1")
 }
 
 run_tests() { # <name> <pytest arguments...>
-  local name=$1
-  shift
   # A file stays with one worker: its module fixtures (trained curves) are expensive.
-  check "$name" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "$@"
+  check "$1" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "${@:2}"
 }
 
 main() {

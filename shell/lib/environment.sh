@@ -68,7 +68,7 @@ show_help_if_asked "$@"
 
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
-ARGUMENTS=() DRY_RUN=()
+ARGUMENTS=() SETTINGS=() DRY_RUN=()
 is_dry_run=false
 found_fresh='' # runtime or dev, once it was looked at
 
@@ -91,13 +91,14 @@ find_platform() { # sets and exports PLATFORM
 
 # What every process takes from the environment is exported; --dry-run and the rest are kept.
 # shellcheck disable=SC2034 # for the scripts that source this
-take_arguments() { # <arguments of the script...>; sets is_dry_run, DRY_RUN (--dry-run or nothing) and ARGUMENTS (the rest)
+take_arguments() { # <arguments of the script...>; sets is_dry_run, DRY_RUN (or nothing), ARGUMENTS (the rest), SETTINGS of it
   local argument
   for argument in "$@"; do
     case $argument in
       --dry-run) is_dry_run=true DRY_RUN=(--dry-run) ;;
       PLATFORM=* | CONTAINER_ARGS=* | CONTAINER_SHM_SIZE=*) export "${argument?}" ;;
-      *) ARGUMENTS+=("$argument") ;;
+      -*) ARGUMENTS+=("$argument") ;;
+      *) ARGUMENTS+=("$argument") SETTINGS+=("$argument") ;;
     esac
   done
   find_platform
