@@ -65,10 +65,7 @@ run() { # <command...>
   "$@" </dev/null >&2 &
   child=$!
   set +m
-  wait "$child" || {
-    printf "error: build: '%s %s' failed with exit code %s, its reason is above\n" "$1" "$2" $? >&2
-    exit 1
-  }
+  wait "$child" || die build "'$1 $2' failed with exit code $?, its reason is above"
   child=''
 }
 
@@ -102,11 +99,11 @@ build() { # <platform>
   commit=$(revision)
   read -ra extra <<<"${BUILD_ARGS:-}"
   lend_settings "$lent" "$engine" # sets options
-  printf '%s: building %s on %s\n' "$engine" "tprimat:$1" "$base" >&2
+  say "$engine: building tprimat:$1 on $base"
   export DOCKER_BUILDKIT=1 # without buildx, docker then says so instead of rejecting the secrets
   run "$engine" build --tag "$(image_of "$engine" "$1")" --file "$1.Dockerfile" --build-arg "BASE_IMAGE=$base" \
     --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=${commit:-unknown}" "${options[@]}" "${extra[@]}" .
-  if [[ $is_dry_run == false ]]; then printf 'built in %s s\n' "$((SECONDS - started))" >&2; fi
+  if [[ $is_dry_run == false ]]; then say "built in $((SECONDS - started)) s"; fi
 }
 
 # A file of ours has its digest beside it, with its name.
@@ -160,8 +157,7 @@ lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings
     if [[ $2 == podman ]]; then
       options+=(--volume "$folder:$folder:ro")
     else
-      printf 'warning: build: pip takes packages from %s, which docker cannot mount; use RUNTIME=podman or an index\n' \
-        "$folder" >&2
+      say "warning: build: pip takes packages from $folder, which docker cannot mount; use RUNTIME=podman or an index"
     fi
   done < <(_folders "$user" "$global")
 }
@@ -169,10 +165,9 @@ lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings
 _write_settings() { # <certificates>
   local name
   for name in "${!PIP_@}" http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
-    case $name in
-      PIP_CERT | PIP_CONFIG_FILE | PIP_CACHE_DIR) ;;
-      *) if [[ -n ${!name:-} ]]; then printf 'export %s=%q\n' "$name" "${!name}"; fi ;;
-    esac
+    if [[ -n ${!name:-} && $name != PIP_@(CERT|CONFIG_FILE|CACHE_DIR) ]]; then
+      printf 'export %s=%q\n' "$name" "${!name}"
+    fi
   done
   printf 'export XDG_CONFIG_DIRS=/run/tprimat/global XDG_CONFIG_HOME=/run/tprimat/user\n'
   if [[ -f $1 ]]; then printf 'export PIP_CERT=/run/tprimat/cert.pem\n'; fi
@@ -184,12 +179,8 @@ _folders() { # <pip.conf...>
   { cat -- "$@" <(printf '%s\n' "${PIP_FIND_LINKS:-}" "${PIP_INDEX_URL:-}" "${PIP_EXTRA_INDEX_URL:-}") 2>/dev/null || true; } |
     tr -s '[:space:]=' '\n' |
     while IFS= read -r word; do
-      case $word in
-        file:///*) word=$(dirname -- "${word#file://}") ;;
-        /*) ;;
-        *) continue ;;
-      esac
-      if [[ -d $word && $word != / ]]; then printf '%s\n' "$word"; fi
+      if [[ $word == file:///* ]]; then word=$(dirname -- "${word#file://}"); fi
+      if [[ $word == /?* && -d $word ]]; then printf '%s\n' "$word"; fi
     done | sort -u
 }
 

@@ -83,8 +83,7 @@ _add_limit() { # <name> <bytes, -1 for none> <highest allowed: `ulimit -H`, KiB 
   if [[ $RUNTIME == docker || $EUID == 0 || $3 == unlimited ]] || (($2 > 0 && $2 <= $3 * 1024)); then
     COMMAND+=(--ulimit "$1=$2")
   else
-    printf 'warning: runtime: the limit %s is %s KiB here and podman cannot raise it; RDMA and RCCL may need more\n' \
-      "$1" "$3" >&2
+    say "warning: runtime: the limit $1 is $3 KiB here and podman cannot raise it; RDMA and RCCL may need more"
   fi
 }
 
@@ -142,7 +141,7 @@ _docker_command() { # <tools|jobs>
   for name in "${PASSED_NAMES[@]}" "${PASSED_VALUES[@]}"; do COMMAND+=(--env "$name"); done
   if ((! ${#PRIVATE_NAMES[@]})); then return; fi
   if [[ $is_dry_run == true ]]; then
-    printf 'note: not in this command, because a dry run makes no private file: %s\n' "${PRIVATE_NAMES[*]}" >&2
+    say "note: not in this command, because a dry run makes no private file: ${PRIVATE_NAMES[*]}"
   else
     lend_private
     COMMAND+=(--mount "type=bind,source=$PRIVATE_FILE,target=/run/tprimat/environment,ro")

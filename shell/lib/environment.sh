@@ -28,8 +28,15 @@ SECRET_TEXT+='|(^|[^A-Za-z0-9])sk-([a-z]{2,8}[0-9]*-){0,2}[A-Za-z0-9_]{20}'
 SECRET_TEXT+='|(^|[^A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8}'
 SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
 
-refuse() { # <problem, and what to do>
-  printf 'error: %s\n' "$1" >&2
+say() { printf '%s\n' "$*" >&2; }
+
+die() { # <title> <message...>: failed work
+  say "error: $1: ${*:2}"
+  exit 1
+}
+
+refuse() { # <problem, and what to do>: bad input
+  say "error: $1"
   exit 2
 }
 
@@ -57,8 +64,8 @@ show_help_if_asked() { # <arguments of the script...>
     if [[ $argument == -- ]]; then return; fi
     if [[ $argument != @(-h|--help) ]]; then continue; fi
     module=$(sed -n '2s/.* Help: //p' "$0")
-    if [[ $module ]]; then sed -n '1s/^"""//; p; /^Example:/q' "$ROOT/$module"; else sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi
-    exit 0
+    if [[ $module ]]; then sed -n '1s/^"""//; p; /^Example:/q' "$ROOT/$module" && exit 0; fi
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0
   done
 }
 
@@ -74,7 +81,7 @@ found_fresh='' # runtime or dev, once it was looked at
 
 # A Python of this checkout with a PYTHONHOME of another one does not start.
 if [[ -n ${PYTHONHOME:-} ]]; then
-  printf 'note: PYTHONHOME=%s is ignored, because .venv has a Python of its own; unset PYTHONHOME\n' "$PYTHONHOME" >&2
+  say "note: PYTHONHOME=$PYTHONHOME is ignored, because .venv has a Python of its own; unset PYTHONHOME"
   unset PYTHONHOME
 fi
 
@@ -155,8 +162,7 @@ setting() { # <key> [arguments of the script...]
       if [[ $line == "$key="* ]]; then line=${line#*=} && printf '%s\n' "${line%$'\r'}" && return; fi
     done <"$file"
   done
-  printf 'error: config.env: %s is missing; add the line %s=...\n' "$key" "$key" >&2
-  return 1
+  die config.env "$key is missing; add the line $key=..."
 }
 
 # Print the hash of everything that determines a set of installed packages. cpu-requirements.txt is always part of it,
@@ -188,9 +194,8 @@ use_environment() {
     return
   fi
   find_platform
-  printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt %s\n' "$PLATFORM" \
-    "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh" >&2
-  exit 1
+  die environment "the image is older than $PLATFORM-requirements.txt or cpu-requirements.txt" \
+    "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh"
 }
 
 # For commands that need only the standard library and must run where nothing is installed.
@@ -223,9 +228,7 @@ find_python() {
     fi
     found+="$path is $problem; "
   done < <(type -aP python3 python3.13 python3.12 python3.11 python3.10)
-  printf 'error: python: got %swanted Python 3.10 to 3.13 with its venv module; install one and run again\n' \
-    "${found:-none on PATH; }" >&2
-  return 1
+  die python "got ${found:-none on PATH; }wanted Python 3.10 to 3.13 with its venv module; install one and run again"
 }
 
 # Replace this shell with a module of ours, so that signals reach it.

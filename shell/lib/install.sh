@@ -1,19 +1,12 @@
 #!/usr/bin/env bash
-# What the scripts that install packages share: messages, a lock, pip. Sourced.
+# What the scripts that install packages share: a lock, pip. Sourced.
 #
 # Usage:  . shell/lib/environment.sh; . shell/lib/install.sh; take_lock "$VENV" setup; run_pip setup <arguments...>
 # Reads:  ROOT, PATH; pip's own settings, proxies
 # Writes: <environment>.lock; packages; messages on stderr
-# Exits:  die exits with 1; has_cpu_wheels and run_pip return 1 on failure
+# Exits:  never; has_cpu_wheels and run_pip return 1 on failure
 
 CPU_WHEELS=https://download.pytorch.org/whl/cpu
-
-say() { printf '%s\n' "$*" >&2; }
-
-die() { # <title> <message...>
-  say "error: $1: ${*:2}"
-  exit 1
-}
 
 # Two setups at once would write into the same environment. The lock is a folder beside the environment, because the
 # environment may be made anew.

@@ -66,7 +66,7 @@ _warn_of_readers() { # <file>
   if (((8#$mode & 077) != 0)); then
     printf 'warning: secrets.env: mode %s lets others read it: chmod 600 %q\n' "$mode" "$1" >&2
   elif ((owner != EUID && EUID != 0)); then
-    printf 'warning: secrets.env: belongs to user %s, who can read it: keep a copy of your own\n' "$owner" >&2
+    say "warning: secrets.env: belongs to user $owner, who can read it: keep a copy of your own"
   fi
 }
 

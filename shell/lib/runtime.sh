@@ -89,7 +89,7 @@ _pick_automatically() { # <platform> <run|tools|build>
   for engine in "${candidates[@]}"; do
     if is_fit "$engine" "$1" "$2"; then
       RUNTIME=$engine
-      printf 'runtime: %s, the first that works%s\n' "$engine" "${refused:+ ($refused)}" >&2
+      say "runtime: $engine, the first that works${refused:+ ($refused)}"
       return
     fi
     refused+="${refused:+; }$engine: $why"
@@ -98,11 +98,11 @@ _pick_automatically() { # <platform> <run|tools|build>
   if [[ $2 == build ]]; then
     refuse "RUNTIME=auto: no engine that builds images ($refused); install docker or podman, or use RUNTIME=native"
   elif [[ $1 == cpu || $2 == tools ]]; then
-    printf 'runtime: native (%s)\n' "$refused" >&2
+    say "runtime: native ($refused)"
   elif [[ $has_engine == true ]]; then
     refuse "RUNTIME=auto: no container can be started ($refused); run ./shell/build.sh, or use RUNTIME=native"
   else
-    printf 'warning: runtime: native, with the software of this machine instead of the image (%s)\n' "$refused" >&2
+    say "warning: runtime: native, with the software of this machine instead of the image ($refused)"
   fi
 }
 
@@ -119,7 +119,7 @@ pick_runtime() { # <wanted> <platform> <run|tools|build>
       if [[ ${is_dry_run:-false} == false ]]; then
         refuse "RUNTIME=$1: $1: $why; use RUNTIME=native, or auto for the first that works"
       fi
-      printf 'note: cannot be started here: RUNTIME=%s: %s\n' "$1" "$why" >&2
+      say "note: cannot be started here: RUNTIME=$1: $why"
       can_start=false
       ;;
     *) refuse "RUNTIME=$1: wanted auto, docker, podman, apptainer or native" ;;
