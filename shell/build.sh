@@ -77,32 +77,22 @@ stop() { # <signal> <exit code>
   exit "$2"
 }
 
-# A tag can move; the digest identifies the base. An image that was never in a registry has only its id.
-base_digest() {
-  local digest
-  digest=$("$engine" image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$base" 2>/dev/null) || return 0
-  digest=${digest%% *}
-  printf 'sha256:%s\n' "${digest##*sha256:}"
-}
-
-revision() {
-  local commit
-  commit=$(git rev-parse HEAD 2>/dev/null) || return 0
-  if [[ -n $(git status --porcelain 2>/dev/null) ]]; then commit+=-dirty; fi
-  printf '%s\n' "$commit"
-}
-
 build() { # <platform>
   local digest commit extra=() options=() started=$SECONDS
   if ! "$engine" image inspect "$base" &>/dev/null; then run "$engine" pull "$base"; fi
-  digest=$(base_digest)
-  commit=$(revision)
+  # a tag can move; the digest identifies the base, and an image that was never in a registry has only its id
+  if digest=$("$engine" image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$base" 2>/dev/null); then
+    digest=${digest%% *}
+    digest=sha256:${digest##*sha256:}
+  fi
+  commit=$(git rev-parse HEAD 2>/dev/null) || commit=unknown
+  if [[ -n $(git status --porcelain 2>/dev/null) ]]; then commit+=-dirty; fi
   read -ra extra <<<"${BUILD_ARGS:-}"
   lend_settings "$lent" "$engine" # sets options
   say "$engine: building tprimat:$1 on $base"
   export DOCKER_BUILDKIT=1 # without buildx, docker then says so instead of rejecting the secrets
   run "$engine" build --tag "$(image_of "$engine" "$1")" --file "$1.Dockerfile" --build-arg "BASE_IMAGE=$base" \
-    --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=${commit:-unknown}" "${options[@]}" "${extra[@]}" .
+    --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=$commit" "${options[@]}" "${extra[@]}" .
   if [[ $is_dry_run == false ]]; then say "built in $((SECONDS - started)) s"; fi
 }
 
@@ -137,9 +127,9 @@ convert() { # <platform>
 # which are files that exist only during the build: an address that contains a password is then in no command line and in no
 # layer. podman mounts the folders of packages that they name; docker build cannot.
 lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings for shell/inside/setup_image.sh
-  local user=${PIP_CONFIG_FILE:-} global='' cert file folder
-  for file in "$HOME/.pip/pip.conf" "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf"; do
-    if [[ -z ${PIP_CONFIG_FILE:-} && -f $file ]]; then user=$file; fi
+  local user='' global='' cert file folder
+  for file in "$HOME/.pip/pip.conf" "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf" "${PIP_CONFIG_FILE:-}"; do
+    if [[ -f $file ]]; then user=$file; fi
   done
   for file in /etc/xdg/pip/pip.conf /etc/pip.conf; do
     if [[ -f $file ]]; then global=$file; fi

@@ -1,12 +1,5 @@
 #!/usr/bin/env bash
-# Run one job of the matrix in the suite's own environment. The scripts train/train_*.sh start it with their names.
-#
-# Usage:  train/train_PLATFORM_FRAMEWORK_MODEL.sh [--run N] [KEY=VALUE ...]
-#         shell/inside/job.sh [--on-node] PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
-#         --on-node: one node's part of a Slurm job, in the container that RUNTIME selects; only Slurm starts it
-# Reads:  the settings, the environment, the prepared data; with --on-node the engine
-# Writes: OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/
-# Exits:  0 ok, 2 bad input, or if the RUNTIME does not work on this node; otherwise the trainer's exit code
+# Start train.launch; the scripts train/train_*.sh name the job. Help: train/launch.py
 . "$(dirname -- "$(readlink -f -- "$0")")/../lib/environment.sh" || exit
 . "$ROOT/shell/lib/run.sh"
 

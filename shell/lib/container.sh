@@ -56,13 +56,11 @@ _needs_host_network() {
 
 # Groups that own the devices on this machine. Their numbers may differ from those in the image.
 _device_groups() { # prints gids
-  local group gid device
+  local group gid
   for group in video render; do
     if IFS=: read -r _ _ gid _ < <(getent group "$group"); then printf '%s\n' "$gid"; fi
   done
-  for device in "${TPRIMAT_SYSROOT:-}"/dev/kfd "${TPRIMAT_SYSROOT:-}"/dev/dri/renderD*; do
-    if [[ -e $device ]]; then stat -c %g -- "$device"; fi
-  done
+  stat -c %g -- "${TPRIMAT_SYSROOT:-}"/dev/kfd "${TPRIMAT_SYSROOT:-}"/dev/dri/renderD* 2>/dev/null || true # one may be missing
 }
 
 _add_amd() {

@@ -146,7 +146,7 @@ check_arguments() { # <arguments of the script...>
 # environment, then the files. A device's recipe (config.<platform>-best-<device>.env) has no key that scripts read. Only
 # Python checks the value.
 setting() { # <key> [arguments of the script...]
-  local key=$1 argument line file found='' method='' layers=()
+  local key=$1 argument line layer found='' method=''
   for argument in "${@:2}"; do
     if [[ $argument == "$key="* ]]; then found=$argument; fi
   done
@@ -154,13 +154,10 @@ setting() { # <key> [arguments of the script...]
   if [[ $found ]]; then printf '%s\n' "${found#*=}" && return; fi
   find_platform || return
   if [[ $key != METHOD ]]; then method=$(setting METHOD "${@:2}") || return; fi
-  if [[ $method == best ]]; then layers=(".$PLATFORM-best"); fi
-  for file in "${layers[@]}" ".$PLATFORM" ''; do
-    file=$ROOT/config$file.env
-    if [[ ! -r $file ]]; then continue; fi
-    while IFS= read -r line || [[ -n $line ]]; do
-      if [[ $line == "$key="* ]]; then line=${line#*=} && printf '%s\n' "${line%$'\r'}" && return; fi
-    done <"$file"
+  for layer in ".$PLATFORM-$method" ".$PLATFORM" ''; do # the first is there for METHOD=best
+    if line=$(grep -am 1 "^$key=" "$ROOT/config$layer.env" 2>/dev/null); then
+      line=${line#*=} && printf '%s\n' "${line%$'\r'}" && return
+    fi
   done
   die config.env "$key is missing; add the line $key=..."
 }

@@ -46,12 +46,13 @@ run_pip() { # <title> <python> <file of pins> <pip arguments...>
     wait "$ticker" 2>/dev/null || true # its code is that of the kill
     printf '\r\e[K' >&2
   fi
-  if ((code != 0)); then cat -- "$output" >&2; fi
+  if ((code != 0)); then
+    cat -- "$output" >&2
+    say "error: $1: pip: could not install '${*:4}', its reason is above; check network, proxy and PIP_INDEX_URL, then run" \
+      "again"
+  fi
   rm -f -- "$output"
-  if ((code == 0)); then return; fi
-  say "error: $1: pip: could not install '${*:4}', its reason is above; check network, proxy and PIP_INDEX_URL, then run" \
-    "again"
-  return 1
+  return $((code != 0))
 }
 
 packages_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } # <python>
