@@ -12,11 +12,11 @@
 # Example: ./shell/test.sh tests/utils -k schema
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 
-failed=()
+failed=''
 
 check() { # <name> <command...>
   printf '== %s\n' "$1" >&2
-  "${@:2}" || failed+=("$1")
+  "${@:2}" || failed+=${failed:+, }$1
 }
 
 run_tests() { # <name> <pytest arguments...>
@@ -25,7 +25,7 @@ run_tests() { # <name> <pytest arguments...>
 }
 
 main() {
-  local scripts=() arguments=() argument names is_all=""
+  local scripts=() arguments=() argument is_all=""
   ARGUMENTS=("$@")
   if take_option --all; then is_all=1; fi
   for argument in "${ARGUMENTS[@]}"; do
@@ -53,9 +53,8 @@ main() {
     run_tests "tests (containers and environments from nothing)" tests/system tests/fresh
   fi
 
-  if ((${#failed[@]})); then
-    printf -v names ', %s' "${failed[@]}"
-    printf 'failed: %s\n' "${names#, }"
+  if [[ $failed ]]; then
+    printf 'failed: %s\n' "$failed"
     exit 1
   fi
   printf 'all checks passed\n'

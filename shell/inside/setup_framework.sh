@@ -169,8 +169,7 @@ for_reading() { # [pandas] [pyarrow]; prints a Python
       refuse "evaluate: got argument '$argument', wanted pandas, pyarrow, --help or none"
     fi
   done
-  python=$(type -P python3) || python=''
-  if is_fresh || [[ -z $python ]] || ! has_modules "$python" "${packages[@]}"; then
+  if is_fresh || ! python=$(type -P python3) || ! has_modules "$python" "${packages[@]}"; then
     python=$OWN/bin/python
     if ! is_fresh || ! has_modules "$python" "${packages[@]}"; then take_lock "$OWN" "setup for ${TITLES[evaluate]}"; fi
     is_fresh || make_environment

@@ -97,7 +97,6 @@ find_platform() { # sets and exports PLATFORM
 }
 
 # What every process takes from the environment is exported; --dry-run and the rest are kept.
-# shellcheck disable=SC2034 # for the scripts that source this
 take_arguments() { # <arguments of the script...>; sets is_dry_run, DRY_RUN (or nothing), ARGUMENTS (the rest), SETTINGS of it
   local argument
   for argument in "$@"; do
@@ -197,8 +196,7 @@ use_environment() {
 
 # For commands that need only the standard library and must run where nothing is installed.
 use_any_python() {
-  if "$PYTHON" -V &>/dev/null; then return; fi
-  PYTHON=$(find_python)
+  "$PYTHON" -V &>/dev/null || PYTHON=$(find_python)
 }
 
 # For commands that read results: .venv if it is there, else a small environment without torch.

@@ -132,7 +132,6 @@ lend_private() { # sets PRIVATE_FILE
     refuse "$place: cannot be written; set TMPDIR to a folder of yours"
   for name in "${PRIVATE_NAMES[@]}"; do printf '%s\0' "$name=${!name}"; done >"$PRIVATE_FILE"
   chmod 644 "$PRIVATE_FILE"
-  # shellcheck disable=SC2016 # expanded by the watcher
   bash -c 'trap "" INT TERM HUP; tail --pid="$1" -f /dev/null; rm -rf -- "$2"' tprimat-private \
     "$$" "${PRIVATE_FILE%/*}" </dev/null &>/dev/null &
 }

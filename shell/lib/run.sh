@@ -94,12 +94,11 @@ _leave_nothing() {
 }
 
 _supervise() { # runs COMMAND
-  local code=0 name
+  local code=0
   trap _leave_nothing EXIT
-  for name in INT TERM HUP; do
-    # shellcheck disable=SC2064 # expand `name` now
-    trap "_forward $name" "$name" # an ignored signal (nohup) stays ignored
-  done
+  trap '_forward INT' INT # an ignored signal (nohup) stays ignored
+  trap '_forward TERM' TERM
+  trap '_forward HUP' HUP
   # job control gives the client its own process group; without it, background jobs start with Ctrl-C ignored
   set -m
   "${COMMAND[@]}" </dev/null &
