@@ -15,8 +15,7 @@
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 . "$ROOT/shell/lib/runtime.sh"
 
-child=''
-leftovers=()
+child='' leftovers=()
 
 main() {
   local base lent

@@ -12,8 +12,7 @@
 . "$ROOT/shell/lib/install.sh"
 
 MACHINE_TORCH=$VENV/.machine-torch.txt
-steps=3
-current_step=0
+steps=3 current_step=0
 
 step() {
   current_step=$((current_step + 1))

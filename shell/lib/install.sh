@@ -26,10 +26,9 @@ has_cpu_wheels() { # <python>
 
 # On a terminal, how long pip is at work; this shell ends it, or its own end does.
 _tick() {
-  local second=0
+  SECONDS=0
   while sleep 1 && kill -0 $$ 2>/dev/null; do
-    second=$((second + 1))
-    printf '\r      %d:%02d elapsed' $((second / 60)) $((second % 60)) >&2
+    printf '\r      %d:%02d elapsed' $((SECONDS / 60)) $((SECONDS % 60)) >&2
   done
 }
 

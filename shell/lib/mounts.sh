@@ -23,10 +23,9 @@ _absolute() { # <path>
 }
 
 path_inside() { # <absolute path>
-  case $1/ in
-    "$ROOT"/*) printf '%s\n' "$CODE${1#"$ROOT"}" ;;
-    *) printf '%s\n' "$1" ;;
-  esac
+  local path=$1/
+  path=${path/#"$ROOT/"/"$CODE/"}
+  printf '%s\n' "${path%/}"
 }
 
 # Engines split a path at a colon, a quote or a line break. A mount over a folder of the image would hide its programs.

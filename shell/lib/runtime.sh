@@ -13,8 +13,7 @@
 # 40 GB may have to unpack it.
 ENGINE_TIMEOUT=${ENGINE_TIMEOUT:-60}
 START_TIMEOUT=${START_TIMEOUT:-600}
-ENGINE_INFO=''
-can_start=true
+ENGINE_INFO='' can_start=true
 
 # Name and tag of our image in the engine; for apptainer its file.
 image_of() { # <engine> <platform>
