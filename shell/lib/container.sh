@@ -149,7 +149,7 @@ _docker_command() { # <tools|jobs>
 # In apptainer, /dev, /sys, /tmp and the network are those of this machine, and the user is the caller. A folder in /tmp
 # that belongs to another user could be a trap.
 _apptainer_command() { # <tools|jobs>
-  local home=${TPRIMAT_HOME:-${TMPDIR:-/tmp}/tprimat-home-$UID} name
+  local - home=${TPRIMAT_HOME:-${TMPDIR:-/tmp}/tprimat-home-$UID} name
   if [[ $is_dry_run == false ]] && { ! (umask 077 && mkdir -p -- "$home") || [[ ! -O $home || -L $home ]]; }; then
     refuse "TPRIMAT_HOME=$home: wanted a folder of your own for the container's HOME; name another one"
   fi
@@ -159,6 +159,7 @@ _apptainer_command() { # <tools|jobs>
     jobs-nvd) COMMAND+=(--nv) ;;
   esac
   _add_mounts
+  set +x # a trace (bash -x) would print the values
   for name in "${PASSED_NAMES[@]}"; do export "APPTAINERENV_$name=${!name}"; done
   for name in "${PASSED_VALUES[@]}"; do export "APPTAINERENV_${name?}"; done
 }

@@ -75,8 +75,7 @@ show_help_if_asked "$@"
 
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
-ARGUMENTS=() SETTINGS=() DRY_RUN=()
-is_dry_run=false
+ARGUMENTS=() SETTINGS=() DRY_RUN=() is_dry_run=false
 found_fresh='' # runtime or dev, once it was looked at
 
 # A Python of this checkout with a PYTHONHOME of another one does not start.
