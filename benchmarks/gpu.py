@@ -1,6 +1,17 @@
-"""The GPU hour: what one GPU shows in under nine minutes, in parts ordered by value. A second call goes on.
+"""Measure one GPU in parts of minutes: rates, speed of each framework, memory beside its estimate, profiles.
 
-    ./tprimat gpu-hour [--minutes 9] [--only TEXT ...] [--device NAME] [--dry-run] [OUTPUT_DIR=FOLDER]
+The most valuable parts come first, and models get as many layers as fit into the card. The same command continues
+where the last call stopped. On a GPU machine it runs in the image that ./shell/build.sh makes; RUNTIME selects the
+engine (docs/containers.md).
+
+Usage:   ./shell/run_gpu_hour.sh [--dry-run] [--minutes N] [--only TEXT] [--device NAME] [OUTPUT_DIR=...] [DATA_DIR=...]
+         --dry-run starts no part: it prints the command of the container, if there is one, and the parts with their
+         layers and memory; --minutes (9): no part is started that would need more; --only: parts whose name contains
+         TEXT (may be repeated); --device H100 chooses the layers for that card instead of this machine's
+Reads:   settings, as shell/run_train.sh; secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE
+Writes:  .venv, DATA_DIR, OUTPUT_DIR/hour_*/train_*.json, OUTPUT_DIR/gpu_hour/, probe_*.json, profiles/, logs/
+Exits:   0 all parts that were started succeeded, 2 bad input, 1 otherwise
+Example: ./shell/run_gpu_hour.sh --only "llama SL 2048" OUTPUT_DIR=output-h100
 
 Parts: facts of the machine (output of the vendor's tools, kept as fixtures), the rate of matrix products
 (train.probe), then Llama with mega and hf at SL 2048 and 8192, a profile of each, Llama with mega, hf and titan in
@@ -13,7 +24,7 @@ its estimate and not started. `--device H100` chooses the layers for another car
 
 Results are in OUTPUT_DIR/hour_*/, profiles in OUTPUT_DIR/profiles/; OUTPUT_DIR/gpu_hour/ gets `facts/`, `logs/`,
 `parts.json` (what ran, seconds, exit codes) and `summary.md`: a table of speed, utilization and memory, each peak
-beside the estimate. Exits 0 if all parts that were started succeeded, 2 for bad input, 1 otherwise.
+beside the estimate.
 """
 
 from __future__ import annotations
@@ -31,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from train.machine.gpus import capacity_gb
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ConfigError
 from utils.hardware.devices import SHORT_NAMES, named
 from utils.housekeeping import footprint
@@ -306,7 +317,9 @@ def _estimate_gb(result: Result) -> float | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the parts that fit and for which there is time, and write the summary."""
-    options = Parser(OPTIONS, prog="python -m benchmarks.gpu", description=__doc__).parse_intermixed_args(argv)
+    options = Parser(OPTIONS, prog="python -m benchmarks.gpu", description=first_line(__doc__)).parse_intermixed_args(
+        argv
+    )
     if options.output:
         options.settings.append(f"OUTPUT_DIR={options.output}")
     try:

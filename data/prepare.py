@@ -1,8 +1,20 @@
-"""Prepare the data set of the settings, if it does not exist yet: fetch, clean, encode, verify.
+"""Prepare training data for any machine: set up, download, clean, encode, verify; print the contents and the location.
 
-`python -m data.prepare --platform cpu [KEY=VALUE ...]` prints the prefix of each `.bin/.idx` pair. Each step writes
-complete files: after an interrupt the same command continues with the missing ones. A new `.bin` is hashed while it is
-written and read whole once, by `verify`, which checks its tokens and its digest in one pass.
+Data that exist are kept and verified again. After an interrupt, the same command continues where it stopped. Data that
+do not fit the model size or number of steps of this machine are prepared with a warning: they may be for another one.
+On a GPU machine it runs in the image that ./shell/build.sh makes; RUNTIME selects the engine (docs/containers.md).
+
+Usage:   ./shell/run_data.sh [--dry-run] [--here] [--for-this-training] [KEY=VALUE ...]
+         --dry-run prints the command that it would start; --here uses no container; --for-this-training refuses data
+         that do not fit the training here, and verifies no data that exist. Both together are ./shell/data.sh
+Reads:   config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE; the hub, with
+         HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME
+Writes:  .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
+Exits:   0 prepared and verified, 2 bad input, 128 + signal interrupted, 1 failed
+Example: ./shell/run_data.sh DATASET=c4 SAMPLES=50000
+
+Each step writes complete files. A new `.bin` is hashed while it is written and read whole once, by `verify`, which
+checks its tokens and its digest in one pass.
 """
 
 from __future__ import annotations

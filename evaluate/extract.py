@@ -1,12 +1,14 @@
-"""Convert the log of a training to a result.
+"""Make results of our schema from the logs of other trainings.
 
-    python -m evaluate.extract --log-file F [F ...] --model-name llama --num-gpus 8 --global-batch-size 128 \\
-        --sequence-length 2048 --output R.json
-    python -m evaluate.extract --model-name llama ...       searches the log: LLAMA_LOG, then known names and folders
-    python -m evaluate.extract --discover DIR --output FOLDER    every log below DIR
+Usage:   ./shell/extract.sh --log-file F|--discover DIR [OPTION ...]   options: python -m evaluate.extract --help
+Reads:   logs of Primus, Megatron-LM, Megatron Bridge, NeMo, torchtitan, the Hugging Face Trainer
+Writes:  the file or folder of --output
+Exits:   as python -m evaluate.extract: 0 every result is ok, 1 one is not, 2 bad input
+Example: ./shell/extract.sh --discover logs --output results
 
-Facts that the log contains need no option; if the log contradicts an option, nothing is written. docs/logs.md lists
-the formats. Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input.
+Facts that the log contains need no option; if the log contradicts an option, nothing is written. Without --log-file and
+--discover, the log is searched: LLAMA_LOG for --model-name llama, then known names and folders. A result that is not ok
+is written with its reason. docs/logs.md lists the formats.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-"""Results as pandas DataFrames: one row for each run, or one for each step.
+"""Write results as a table for pandas, R or a spreadsheet: a row for each run, or with --steps for each step.
 
-    python -m evaluate.frame output/ nvd.zip --output runs.csv
-    python -m evaluate.frame output/ --steps --output steps.parquet
+Usage:   ./shell/frame.sh FOLDER|ZIP|RESULT ... [--output FILE.csv|FILE.parquet] [--steps]
+Reads:   results, and output.zip of shell/wrap.sh
+Writes:  the file of --output; without it CSV on stdout
+Exits:   as python -m evaluate.frame: 0 the table is written, 1 it cannot be written, 2 bad input
+Example: ./shell/frame.sh amd.zip nvd.zip --output runs.csv
 
-From Python: `load` and `load_steps`. Both take folders, archives of shell/wrap.sh, which are checked first, and single
-results, and need no torch. docs/analysis.md describes the columns. Exit codes: see EXIT_CODES.
+From Python: `load` and `load_steps` return pandas DataFrames. Both take folders, archives of shell/wrap.sh, which are
+checked first, and single results, and need no torch. docs/analysis.md describes the columns. EXIT_CODES has the exit
+codes.
 """
 
 from __future__ import annotations

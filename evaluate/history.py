@@ -1,10 +1,14 @@
-"""The history of many days: speed, MFU, memory and loss of each machine and framework, and what changed with them.
+"""Show the results of many days side by side, and what got slower with which change.
 
-    python -m evaluate.history results/2026-11-*/ [--output DIR]
-    python -m evaluate.history monday.zip tuesday.zip
+Usage:   ./shell/history.sh FOLDER|ZIP ... [OPTION ...]   options: python -m evaluate.history --help
+Reads:   train_*.json (and benchmark_*.json of earlier formats) below the folders; output.zip of shell/wrap.sh
+Writes:  history.{html,json} into the folder of --output (default: the input if it is one folder, else history/)
+Exits:   0 no series got slower beyond the band; 3 one did; 1 no result can be used, or an output cannot be written;
+         2 bad input, or no result found
+Example: ./shell/history.sh nightly/* --output nightly-history
 
-Reads the results below all folders and archives (output.zip of shell/wrap.sh, checked first), sorts them into series
-of comparable runs, and finds changes of level. Writes history.html and history.json. Exit codes: see EXIT_CODES.
+Sorts the results into series of comparable runs and finds changes of level of speed, MFU, memory and loss. Archives are
+checked first. Exit codes: see EXIT_CODES.
 """
 
 from __future__ import annotations

@@ -1,13 +1,25 @@
-"""Run the jobs of an archive again and test its claim: the two steps of shell/run_reproduce.sh around the training.
+"""Run the jobs of an archive of run_wrap.sh again on this machine, and test its claim: the answer to a doubted result.
+
+The settings, the seed and the data are those of the results of this platform in the archive; what differs here (device,
+image, code) is printed first. Each job ends in PASS, FAIL or UNKNOWN. After an interrupt, the same command continues
+where it stopped.
+
+Usage:   ./shell/run_reproduce.sh ARCHIVE.zip [--at-least PERCENT] [--dry-run] [KEY=VALUE ...]
+         --at-least is the least share of the archive's tokens/s/GPU that passes (default 95); --dry-run starts no job
+Reads:   as run_train.sh; the archive
+Writes:  as run_train.sh, with LABEL=reproduced-ARCHIVE
+Exits:   0 every job passes; 1 one fails; 3 none fails and one is unknown; 2 bad input; 128 + signal interrupted
+Example: ./shell/run_reproduce.sh nvd.zip --at-least 97 DATA_DIR=/data
+
+This module is the two steps around the training:
 
     python -m evaluate.reproduce plan ARCHIVE.zip --platform P
     python -m evaluate.reproduce judge ARCHIVE.zip --platform P --results DIR [--at-least 95]
 
 `plan` checks the archive and prints a line of settings, parted by tabs, for each job of this platform; on standard
 error it says what differs here. `judge` prints PASS, FAIL or UNKNOWN for each of these jobs, as `evaluate.compare
---against` does. A job whose runs in the archive do not count has no claim that could hold: FAIL.
-Exit codes: 0 every job passes; 1 one fails, or the archive contradicts itself; 3 none fails and one is unknown; 2 bad
-input.
+--against` does. A job whose runs in the archive do not count has no claim that could hold: FAIL. An archive that
+contradicts itself exits 1.
 """
 
 from __future__ import annotations
@@ -30,7 +42,7 @@ from evaluate.checks.recorded import grouped
 from evaluate.metrics.published import LEAST_PERCENT
 from evaluate.report.tables import plain, refusing
 from evaluate.verdict.side_names import device_name
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code
 from utils.results.schema import Result
@@ -65,8 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         OPTIONS,
         prog="python -m evaluate.reproduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=first_line(__doc__),
     )
     options = parser.parse_args(arguments)
     if options.step == "judge" and options.results is None:

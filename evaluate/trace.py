@@ -1,11 +1,14 @@
 """Divide the time of a training step by kind, from one trace of torch.profiler or from two side by side.
 
-    python -m evaluate.trace TRACE.json[.gz] [TRACE] [--steps 3-5] [--format text|json] [--output DIR]
+Usage:   ./shell/trace.sh TRACE.json[.gz] [TRACE] [OPTION ...]   options: python -m evaluate.trace --help
+Reads:   the traces; probes named by --probe
+Writes:  trace.{html,json} into the folder of --output, if it is given
+Exits:   0; 1 an output cannot be written; 2 bad input, such as a file that is no trace
+Example: ./shell/trace.sh nvidia.json.gz amd.json.gz --output report
 
 Shows the seconds of matrix products, attention, memory-bound operators, optimizer, exposed communication, copies and
 idle time (they sum to the step), and the operators with shapes and rates. Of two traces the operators are aligned by
-kind and shape, with the difference in milliseconds a step. Needs no torch. Exits 0; 1 if an output cannot be written; 2
-for bad input, such as a file that is cut off or no trace.
+kind and shape, with the difference in milliseconds a step.
 """
 
 from __future__ import annotations

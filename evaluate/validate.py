@@ -1,10 +1,13 @@
-"""Check results beyond their schema: numbers against the raw samples, requested settings against those that ran.
+"""Check results and archives against their own raw samples and logs.
 
-    python -m evaluate.validate output/ [more folders]
-    python -m evaluate.validate --bundle output.zip [more archives of shell/wrap.sh]
+Usage:   ./shell/validate.sh [FOLDER|FILE ...] [--bundle ZIP ...]   options: python -m evaluate.validate --help
+Reads:   train_*.json below the folders, archives of shell/wrap.sh
+Writes:  nothing
+Exits:   as python -m evaluate.validate: 0 all results are valid, 1 one is not, 2 bad input
+Example: ./shell/validate.sh --bundle output.zip
 
-Prints one row for each result. Exits 0 when all are ok and valid, 1 when any is rejected or not ok, 2 for bad input.
-The rules are in `evaluate/checks`; docs/validation.md lists them.
+Numbers are compared with the raw samples, and requested settings with those that ran; one row is printed for each
+result. The rules are in `evaluate/checks`; docs/validation.md lists them.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 . "$ROOT/shell/lib/runtime.sh"
 
-child=''
-leftovers=()
+child='' leftovers=()
 
 main() {
   local base lent
@@ -65,10 +64,7 @@ run() { # <command...>
   "$@" </dev/null >&2 &
   child=$!
   set +m
-  wait "$child" || {
-    printf "error: build: '%s %s' failed with exit code %s, its reason is above\n" "$1" "$2" $? >&2
-    exit 1
-  }
+  wait "$child" || die build "'$1 $2' failed with exit code $?, its reason is above"
   child=''
 }
 
@@ -80,33 +76,23 @@ stop() { # <signal> <exit code>
   exit "$2"
 }
 
-# A tag can move; the digest identifies the base. An image that was never in a registry has only its id.
-base_digest() {
-  local digest
-  digest=$("$engine" image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$base" 2>/dev/null) || return 0
-  digest=${digest%% *}
-  printf 'sha256:%s\n' "${digest##*sha256:}"
-}
-
-revision() {
-  local commit
-  commit=$(git rev-parse HEAD 2>/dev/null) || return 0
-  if [[ -n $(git status --porcelain 2>/dev/null) ]]; then commit+=-dirty; fi
-  printf '%s\n' "$commit"
-}
-
 build() { # <platform>
   local digest commit extra=() options=() started=$SECONDS
   if ! "$engine" image inspect "$base" &>/dev/null; then run "$engine" pull "$base"; fi
-  digest=$(base_digest)
-  commit=$(revision)
+  # a tag can move; the digest identifies the base, and an image that was never in a registry has only its id
+  if digest=$("$engine" image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$base" 2>/dev/null); then
+    digest=${digest%% *}
+    digest=sha256:${digest##*sha256:}
+  fi
+  commit=$(git rev-parse HEAD 2>/dev/null) || commit=unknown
+  if [[ -n $(git status --porcelain 2>/dev/null) ]]; then commit+=-dirty; fi
   read -ra extra <<<"${BUILD_ARGS:-}"
   lend_settings "$lent" "$engine" # sets options
-  printf '%s: building %s on %s\n' "$engine" "tprimat:$1" "$base" >&2
+  say "$engine: building tprimat:$1 on $base"
   export DOCKER_BUILDKIT=1 # without buildx, docker then says so instead of rejecting the secrets
   run "$engine" build --tag "$(image_of "$engine" "$1")" --file "$1.Dockerfile" --build-arg "BASE_IMAGE=$base" \
-    --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=${commit:-unknown}" "${options[@]}" "${extra[@]}" .
-  if [[ $is_dry_run == false ]]; then printf 'built in %s s\n' "$((SECONDS - started))" >&2; fi
+    --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=$commit" "${options[@]}" "${extra[@]}" .
+  if [[ $is_dry_run == false ]]; then say "built in $((SECONDS - started)) s"; fi
 }
 
 # A file of ours has its digest beside it, with its name.
@@ -140,9 +126,9 @@ convert() { # <platform>
 # which are files that exist only during the build: an address that contains a password is then in no command line and in no
 # layer. podman mounts the folders of packages that they name; docker build cannot.
 lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings for shell/inside/setup_image.sh
-  local user=${PIP_CONFIG_FILE:-} global='' cert file folder
-  for file in "$HOME/.pip/pip.conf" "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf"; do
-    if [[ -z ${PIP_CONFIG_FILE:-} && -f $file ]]; then user=$file; fi
+  local user='' global='' cert file folder
+  for file in "$HOME/.pip/pip.conf" "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf" "${PIP_CONFIG_FILE:-}"; do
+    if [[ -f $file ]]; then user=$file; fi
   done
   for file in /etc/xdg/pip/pip.conf /etc/pip.conf; do
     if [[ -f $file ]]; then global=$file; fi
@@ -160,8 +146,7 @@ lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings
     if [[ $2 == podman ]]; then
       options+=(--volume "$folder:$folder:ro")
     else
-      printf 'warning: build: pip takes packages from %s, which docker cannot mount; use RUNTIME=podman or an index\n' \
-        "$folder" >&2
+      say "warning: build: pip takes packages from $folder, which docker cannot mount; use RUNTIME=podman or an index"
     fi
   done < <(_folders "$user" "$global")
 }
@@ -169,10 +154,9 @@ lend_settings() { # <folder> <engine>; adds to options, writes <folder>/settings
 _write_settings() { # <certificates>
   local name
   for name in "${!PIP_@}" http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
-    case $name in
-      PIP_CERT | PIP_CONFIG_FILE | PIP_CACHE_DIR) ;;
-      *) if [[ -n ${!name:-} ]]; then printf 'export %s=%q\n' "$name" "${!name}"; fi ;;
-    esac
+    if [[ -n ${!name:-} && $name != PIP_@(CERT|CONFIG_FILE|CACHE_DIR) ]]; then
+      printf 'export %s=%q\n' "$name" "${!name}"
+    fi
   done
   printf 'export XDG_CONFIG_DIRS=/run/tprimat/global XDG_CONFIG_HOME=/run/tprimat/user\n'
   if [[ -f $1 ]]; then printf 'export PIP_CERT=/run/tprimat/cert.pem\n'; fi
@@ -184,12 +168,8 @@ _folders() { # <pip.conf...>
   { cat -- "$@" <(printf '%s\n' "${PIP_FIND_LINKS:-}" "${PIP_INDEX_URL:-}" "${PIP_EXTRA_INDEX_URL:-}") 2>/dev/null || true; } |
     tr -s '[:space:]=' '\n' |
     while IFS= read -r word; do
-      case $word in
-        file:///*) word=$(dirname -- "${word#file://}") ;;
-        /*) ;;
-        *) continue ;;
-      esac
-      if [[ -d $word && $word != / ]]; then printf '%s\n' "$word"; fi
+      if [[ $word == file:///* ]]; then word=$(dirname -- "${word#file://}"); fi
+      if [[ $word == /?* && -d $word ]]; then printf '%s\n' "$word"; fi
     done | sort -u
 }
 

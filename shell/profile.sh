@@ -15,42 +15,34 @@
 # Example: ./shell/profile.sh torch cpu_mega_llama PROFILE_STEP_START=11 PROFILE_STEP_END=13
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 
-# The profiled steps alone: the ranks open and close the capture range.
-NSYS=(nsys profile "--trace=cuda,nvtx,osrt" --sample=none --cpuctxsw=none --capture-range=cudaProfilerApi
-  --capture-range-end=stop --kill=none)
-
-main() {
-  if (($# < 2)); then refuse "profile: got $# arguments, wanted a tool (nsys, rocprofv3, torch) and a job; see --help"; fi
-  local tool=$1 asked=$2 name script start=() output folder
-  name=${asked##*/} name=${name#train_} name=${name%.sh}
-  script=$ROOT/train/train_$name.sh
-  if [[ $name != *_* || ! -x $script ]]; then
-    refuse "profile: got job '$asked', wanted one of train/train_*.sh, such as cpu_mega_llama"
-  fi
-  export PLATFORM=${name%%_*}
-  shift 2
-  check_arguments "$@"
-  case $tool in
-    torch) exec "$script" FORCE=1 "$@" PROFILING=true ;;
-    nsys) require_tool nsys nvd ;;
-    rocprofv3) require_tool rocprofv3 amd ;;
-    *) refuse "profile: got tool '$tool', wanted nsys, rocprofv3 or torch" ;;
-  esac
-  if [[ $tool == nsys ]]; then
-    output=$(setting OUTPUT_DIR "$@")
-    folder=$(cd -- "$ROOT" && realpath -m -- "$output")/profiles/train_${name}_run1
-    mkdir -p -- "$folder" || refuse "profile: OUTPUT_DIR=$output: $folder cannot be made; name another OUTPUT_DIR"
-    start=("${NSYS[@]}" --output="$folder/nsys_$(date -u +%Y%m%dT%H%M%SZ)")
-  fi
-  exec "${start[@]}" "$script" FORCE=1 "$@" "PROFILING=$tool"
-}
-
-require_tool() { # <tool> <platform of the tool>
-  if [[ $PLATFORM != "$2" ]]; then
-    refuse "profile: $1 is a tool of platform $2, and the job is of $PLATFORM; use torch"
-  elif ! type -P "$1" >/dev/null; then
-    refuse "profile: $1 is not on PATH; install it, or use torch, which needs no other tool"
-  fi
-}
-
-main "$@"
+if (($# < 2)); then refuse "profile: got $# arguments, wanted a tool (nsys, rocprofv3, torch) and a job; see --help"; fi
+tool=$1 name=${2##*/}
+name=${name#train_} name=${name%.sh}
+script=$ROOT/train/train_$name.sh
+if [[ $name != *_* || ! -x $script ]]; then
+  refuse "profile: got job '$2', wanted one of train/train_*.sh, such as cpu_mega_llama"
+fi
+export PLATFORM=${name%%_*}
+shift 2
+check_arguments "$@"
+case $tool in
+  torch) exec "$script" FORCE=1 "$@" PROFILING=true ;;
+  nsys) vendor=nvd ;;
+  rocprofv3) vendor=amd ;;
+  *) refuse "profile: got tool '$tool', wanted nsys, rocprofv3 or torch" ;;
+esac
+if [[ $PLATFORM != "$vendor" ]]; then
+  refuse "profile: $tool is a tool of platform $vendor, and the job is of $PLATFORM; use torch"
+elif ! type -P "$tool" >/dev/null; then
+  refuse "profile: $tool is not on PATH; install it, or use torch, which needs no other tool"
+fi
+start=()
+if [[ $tool == nsys ]]; then
+  output=$(setting OUTPUT_DIR "$@")
+  folder=$(cd -- "$ROOT" && realpath -m -- "$output")/profiles/train_${name}_run1
+  mkdir -p -- "$folder" || refuse "profile: OUTPUT_DIR=$output: $folder cannot be made; name another OUTPUT_DIR"
+  # the profiled steps alone: the ranks open and close the capture range
+  start=(nsys profile "--trace=cuda,nvtx,osrt" --sample=none --cpuctxsw=none --capture-range=cudaProfilerApi
+    --capture-range-end=stop --kill=none --output="$folder/nsys_$(date -u +%Y%m%dT%H%M%SZ)")
+fi
+exec "${start[@]}" "$script" FORCE=1 "$@" "PROFILING=$tool"

@@ -12,8 +12,7 @@
 . "$ROOT/shell/lib/install.sh"
 
 MACHINE_TORCH=$VENV/.machine-torch.txt
-steps=3
-current_step=0
+steps=3 current_step=0
 
 step() {
   current_step=$((current_step + 1))
@@ -21,12 +20,12 @@ step() {
 }
 
 make_venv() {
-  local system_python machine=() options=() folders=() line
+  local system_python machine='' options=()
   system_python=$(find_python)
-  if [[ $PLATFORM != cpu ]]; then
-    mapfile -t machine < <("$system_python" "$ROOT/shell/lib/torch_source.py" machine "$PLATFORM")
+  if [[ $PLATFORM != cpu ]]; then # a PyTorch that ends its Python counts as none
+    machine=$("$system_python" "$ROOT/shell/lib/torch_source.py" machine "$PLATFORM") || machine=''
   fi
-  if ((${#machine[@]})); then
+  if [[ $machine ]]; then
     options=(--system-site-packages)
   elif [[ $PLATFORM == amd ]]; then
     die setup "torch: got none for ROCm from $system_python, wanted one; install PyTorch for ROCm first or use AMD's image"
@@ -34,24 +33,19 @@ make_venv() {
   step "making .venv with $("$system_python" -V) of $system_python"
   "$system_python" -m venv --clear "${options[@]}" "$VENV" >&2 ||
     die setup "venv: could not make $VENV; the reason is above"
-  if ((${#machine[@]})); then
+  if [[ $machine ]]; then
     # An image may keep PyTorch or TransformerEngine in a virtual environment, which --system-site-packages does not show.
-    for line in "${machine[@]}"; do
-      if [[ $line == /* ]]; then folders+=("$line"); fi
-    done
-    printf '%s\n' "${folders[@]}" >"$(packages_of "$PYTHON")/machine.pth"
-    printf '%s\n' "${machine[@]:${#folders[@]}}" >"$MACHINE_TORCH"
+    grep '^/' <<<"$machine" >"$(packages_of "$PYTHON")/machine.pth"
+    grep -v '^/' <<<"$machine" >"$MACHINE_TORCH"
   fi
   printf '%s\n' "$PLATFORM" >"$VENV/.made-for"
 }
 
 # An install that is killed leaves .installing behind, and the next setup makes .venv anew. pip undoes its own failures.
 pip_install() { # <pip arguments...>
-  local code=0
   : >"$VENV/.installing"
-  run_pip setup "$PYTHON" "$pins" "$@" || code=$?
+  run_pip setup "$PYTHON" "$pins" "$@" || { rm -- "$VENV/.installing" && exit 1; }
   rm -- "$VENV/.installing"
-  if ((code != 0)); then exit 1; fi
 }
 
 # A plain install of torch on Linux brings several GB of CUDA packages, which a machine without a GPU does not need. If

@@ -12,24 +12,20 @@
 # Example: ./shell/test.sh tests/utils -k schema
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 
-failed=()
+failed=''
 
 check() { # <name> <command...>
-  local name=$1
-  shift
-  printf '== %s\n' "$name" >&2
-  "$@" || failed+=("$name")
+  printf '== %s\n' "$1" >&2
+  "${@:2}" || failed+=${failed:+, }$1
 }
 
 run_tests() { # <name> <pytest arguments...>
-  local name=$1
-  shift
   # A file stays with one worker: its module fixtures (trained curves) are expensive.
-  check "$name" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "$@"
+  check "$1" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "${@:2}"
 }
 
 main() {
-  local scripts=() arguments=() argument names is_all=""
+  local scripts=() arguments=() argument is_all=""
   ARGUMENTS=("$@")
   if take_option --all; then is_all=1; fi
   for argument in "${ARGUMENTS[@]}"; do
@@ -57,9 +53,8 @@ main() {
     run_tests "tests (containers and environments from nothing)" tests/system tests/fresh
   fi
 
-  if ((${#failed[@]})); then
-    printf -v names ', %s' "${failed[@]}"
-    printf 'failed: %s\n' "${names#, }"
+  if [[ $failed ]]; then
+    printf 'failed: %s\n' "$failed"
     exit 1
   fi
   printf 'all checks passed\n'

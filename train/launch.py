@@ -1,8 +1,16 @@
-"""Run one job: check everything first, run its ranks under the watchdog, and write exactly one result.
+"""Run one job of the matrix in the suite's own environment. The scripts train/train_*.sh start it with their names.
 
-Called by train/train_<platform>_<framework>_<model>.sh. Exits 0 for an ok result (also one that was there already),
-2 for bad input before anything is started, 1 for a job that cannot fit into memory, 124 after a timeout, 128 + signal
-after an interrupt, otherwise with torchrun's exit code, never 0.
+Usage:  train/train_PLATFORM_FRAMEWORK_MODEL.sh [--run N] [KEY=VALUE ...]
+        shell/inside/job.sh [--on-node] PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
+        --on-node: one node's part of a Slurm job, in the container that RUNTIME selects; only Slurm starts it
+Reads:  the settings, the environment, the prepared data; with --on-node the engine
+Writes: OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/
+Exits:  0 ok (also a result that was there already); 2 bad input before anything is started, or if the RUNTIME does not
+        work on this node; 1 for a job that cannot fit into memory; 124 after a timeout; 128 + signal after an
+        interrupt; otherwise torchrun's exit code, never 0
+Example: train/train_cpu_mega_llama.sh --run 2 TRAIN_ITERS=50
+
+Everything is checked first, the ranks run under the watchdog, and exactly one result is written.
 """
 
 from __future__ import annotations
@@ -31,7 +39,7 @@ from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from train.settings_map.environment_rows import decided
 from utils import arguments
-from utils.arguments import Parser
+from utils.arguments import Parser, first_line
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.hardware.detect import HardwareError
@@ -102,7 +110,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.launch", description=__doc__)
+    parser = Parser(prog="python -m train.launch", description=first_line(__doc__))
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--framework", required=True)
     parser.add_argument("--model", required=True)

@@ -1,7 +1,21 @@
-"""Train every job of the matrix, one after another; each leaves a result, also when it fails.
+"""Set up, prepare the data, train every job of the matrix, validate the results and compare them: the main command.
 
-Called by shell/train.sh: plan -> pre-flight -> data -> jobs -> validation (-> comparison). Exits 0 when every job has a
-valid ok result, 2 for bad input before anything is started, 128 + signal after an interrupt, 1 otherwise.
+On a GPU machine it runs in the image that ./shell/build.sh makes; RUNTIME selects the engine (docs/containers.md).
+FRAMEWORK, MODEL and RUNS select the jobs. A failed job does not stop the others. It keeps what exists: the environment,
+the data, and jobs with an ok result of the same settings, data, code and machine (FORCE=1 trains them again). After an
+interrupt, the same command continues where it stopped. ORDER=interleaved runs run 1 of every job before run 2 of any,
+so that a slow drift of the machine affects all jobs alike.
+
+Usage:   ./shell/run_train.sh [--dry-run] [--here] [--no-compare] [KEY=VALUE ...]
+         --dry-run starts no job: it prints the command of the container, if there is one, and the plan of the matrix
+         --here trains on this machine without a container; --no-compare leaves out the comparison at the end. Both
+         together are ./shell/train.sh, which --compare makes compare again
+Reads:   config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE
+Writes:  .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.{json,html}, compare.{html,md,png,json}
+Exits:   0 every job succeeded and the results are valid, 2 bad input, 128 + signal interrupted, 1 otherwise
+Example: ./shell/run_train.sh MODEL=mistral RUNS=5
+
+This module is the part after the setup: plan -> pre-flight -> data -> jobs -> validation (-> comparison).
 """
 
 from __future__ import annotations
@@ -41,7 +55,7 @@ from train.runner.state import (
 )
 from train.runner.view import View, add_to_log
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
@@ -89,7 +103,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.matrix", description=__doc__)
+    parser = Parser(prog="python -m train.matrix", description=first_line(__doc__))
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
     parser.add_argument("--set-up", action="store_true", help="install the packages of the matrix, and start no job")

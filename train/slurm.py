@@ -1,10 +1,20 @@
-"""Train every job of the matrix on a Slurm cluster: submit one Slurm job for each, and follow them until they end.
+"""Train every job of the matrix on a Slurm cluster: submit one Slurm job each, follow them, collect the results.
 
-Called by shell/run_slurm.sh on a login node. A job that is in Slurm's queue already is followed and not submitted
-again, and one that has an ok result is skipped, so the same command continues an interrupted matrix. Jobs run one after
-another, because traffic of a neighbour on the network or the file system would be in every measurement. Exits 0 when
-every job has a valid ok result, 2 for bad input before anything is submitted, 128 + signal after an interrupt
-(submitted jobs are cancelled), 1 otherwise.
+Run it on a login node. OUTPUT_DIR, DATA_DIR and this checkout must be the same folders on the nodes. The data are
+prepared here first, because nodes often have no internet access. Jobs with an ok result are skipped and jobs in the
+queue are followed, so the same command continues where it stopped. Ctrl-C cancels what has not ended.
+More: docs/clusters.md
+
+Usage:   ./shell/run_slurm.sh [--dry-run] [--no-wait] [--requeue] [KEY=VALUE ...]
+         --dry-run prints the script of each job and submits nothing; --no-wait submits and exits, and the same command
+         follows the jobs later; --requeue lets Slurm start a job again after its node has failed
+Reads:   config.env and its overlays, the environment, secrets.env; SLURM_*, RUNTIME
+Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.{json,html}
+Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
+Example: ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
+
+Jobs run one after another, because traffic of a neighbour on the network or the file system would be in every
+measurement.
 """
 
 from __future__ import annotations
@@ -37,7 +47,7 @@ from train.runner.state import (
 )
 from train.runner.view import View
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
@@ -76,7 +86,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.slurm", description=__doc__)
+    parser = Parser(prog="python -m train.slurm", description=first_line(__doc__))
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--dry-run", action="store_true", help="print the script of each job and submit nothing")
     parser.add_argument("--no-wait", action="store_true", help="submit the jobs and exit; without it they are followed")

@@ -1,11 +1,19 @@
-"""Train one job at every combination of several values of settings, and draw what came out.
+"""Train at every combination of values of several settings, draw heat maps of speed and memory, write the best ones.
 
-    python -m train.sweep --platform P MBS=1,2,4 SL=2048,4096 [KEY=VALUE ...]
+KEY=V1,V2 gives a setting several values. Points that cannot fit into the memory of the device, by the estimate, are
+marked and not started. Points with an ok result are kept, so after an interrupt the same command continues. Each point
+is run once unless RUNS is given. More: docs/sweep.md
 
-Every combination is a point: a matrix of its own under a label of its own. Points that the estimate of memory excludes
-and points whose settings are refused are marked and not started. A point with ok results is not trained again, so after
-an interrupt the same command continues. At the end evaluate.sweep draws the heat maps and writes the best settings.
-Exits 0 when every point that was started has an ok result, 2 for bad input, 128 + signal after an interrupt, else 1.
+Usage:   ./shell/run_sweep.sh [--dry-run] [--here] KEY=VALUE,VALUE[,...] [KEY=VALUE ...]
+         --dry-run starts no job: it prints the command of the container, if there is one, and all points; --here
+         trains on this machine without a container (also ./shell/sweep.sh)
+Reads:   config.env and all that run_train.sh reads; LABEL is the name of the sweep (default: sweep)
+Writes:  as run_train.sh without its comparison, and OUTPUT_DIR/sweeps/<name>.json, <name>.png, <name>_best.env
+Exits:   0 every point that was started has an ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
+Example: ./shell/run_sweep.sh FRAMEWORK=mega MODEL=llama MBS=1,2,4 SL=2048,4096,8192
+
+Every combination is a point: a matrix of its own under a label of its own. Points whose settings are refused are marked
+and not started, too. At the end evaluate.sweep draws the heat maps and writes the best settings.
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ from train.machine.gpus import capacity_gb
 from train.preflight import fit
 from train.runner import plan
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.hardware.detect import HardwareError
 from utils.own_files import require_ours
@@ -81,9 +89,7 @@ def text(sweep: Sweep) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m train.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="python -m train.sweep", description=first_line(__doc__))
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--dry-run", action="store_true", help="print the points and start nothing")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE[,VALUE...]", help="settings; several values: an axis")

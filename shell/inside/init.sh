@@ -20,10 +20,9 @@ if (($# == 0)); then
   echo "error: init: got no command; see shell/inside/init.sh" >&2
   exit 2
 fi
-for name in INT TERM HUP; do
-  # shellcheck disable=SC2064 # expand `name` now
-  trap "forward $name" "$name"
-done
+trap 'forward INT' INT
+trap 'forward TERM' TERM
+trap 'forward HUP' HUP
 # without job control, a shell starts its background jobs with Ctrl-C ignored
 set -m
 "$@" <&0 &

@@ -66,11 +66,16 @@ require() { # <python>
   die "$framework" "got $package $output of $1, $reason; wanted $wanted, or leave $framework out of FRAMEWORK"
 }
 
-# Print the first Python of those on stdin that is none of the suite's and runs the code without an error.
-first_python() { # <code>
+has_modules() { # <python> <module...>, a package before what is in it
+  "$1" -c 'import importlib.util as u, sys
+sys.exit(sys.version_info < (3, 10) or not all(map(u.find_spec, sys.argv[1:])))' "${@:2}" 2>/dev/null
+}
+
+# Print the first Python of those on stdin that is none of the suite's and has the modules.
+first_python() { # <module...>
   local path
   while read -r path; do
-    if [[ $path != "$ROOT"/.venv* ]] && "$path" -c "$1" 2>/dev/null; then printf '%s\n' "$path" && return; fi
+    if [[ $path != "$ROOT"/.venv* ]] && has_modules "$path" "$@"; then printf '%s\n' "$path" && return; fi
   done
   return 1
 }
@@ -78,8 +83,7 @@ first_python() { # <code>
 # The container's Python may have either name. .venv sees its packages (--system-site-packages) but is not that Python.
 container_python() {
   local module=${MODULES[$framework]:-torch}
-  first_python "import importlib.util as u, sys; sys.exit(not (u.find_spec('${module%%.*}') and u.find_spec('$module')))" \
-    < <(type -aP python3 python) && return
+  first_python "${module%%.*}" "$module" < <(type -aP python3 python) && return
   if [[ $framework == prim ]]; then
     die prim "got no Python with torch on PATH, wanted that of AMD's container; run inside rocm/primus, or use RUNTIME=native"
   fi
@@ -90,12 +94,11 @@ container_python() {
 # Print the first Python of the framework's version that can make environments. A shim of pyenv fails where its version is
 # not chosen; the folder of its versions has the program itself.
 own_python() {
-  local wanted=${VERSIONS[$framework]} path version found='no python3'
+  local wanted=${VERSIONS[$framework]} path found='no python3'
   while read -r path; do
     if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
-    version=$("$path" -V 2>/dev/null) || continue
-    found=$version
-    if [[ $found == "Python $wanted."* ]] && first_python 'import ensurepip, venv' <<<"$path"; then return; fi
+    found=$("$path" -V 2>/dev/null || printf '%s\n' "$found")
+    if [[ $found == "Python $wanted."* ]] && first_python ensurepip venv <<<"$path"; then return; fi
   done < <(
     type -aP "python$wanted" python3
     compgen -G "${PYENV_ROOT:-${HOME:-/}/.pyenv}/versions/$wanted.*/bin/python$wanted"
@@ -122,8 +125,8 @@ install() { # <what> <pip arguments...>
   run_pip "$framework" "$OWN/bin/python" "$REQUIREMENTS" "${@:2}" || exit
 }
 
-# PyTorch may be among the packages of .venv, of the system or of an environment that .venv names in a .pth file: titan
-# sees whatever .venv sees. torchrun of .venv would start the ranks of Primus with the Python of .venv. The environment for
+# PyTorch may be among the packages of .venv, of the system or of an environment that .venv names in a .pth file: prim and
+# titan see whatever .venv sees. torchrun of .venv would start the ranks of Primus with the Python of .venv. The environment for
 # reading has no compiled files: Python compiles what it imports; compiling all would add 100 MB.
 make_environment() {
   local python extra=() options=() packages
@@ -140,17 +143,15 @@ make_environment() {
       new_venv "$python"
       options=(--no-compile)
       ;;
-    titan)
+    prim | titan)
       if grep -q '^include-system-site-packages = true' "$VENV/pyvenv.cfg"; then options=(--system-site-packages); fi
       new_venv "$PYTHON" "${options[@]}"
       packages=$(packages_of "$PYTHON")
       printf 'import site; site.addsitedir("%s")\n' "$packages" >"$(packages_of "$OWN/bin/python")/suite.pth"
-      options=(--ignore-installed --no-deps)
-      ;;
+      options=()
+      ;;&
+    titan) options=(--ignore-installed --no-deps) ;;
     prim)
-      new_venv "$PYTHON"
-      packages=$(packages_of "$PYTHON")
-      printf '%s\n' "$packages" >"$(packages_of "$OWN/bin/python")/suite.pth"
       printf '#!/bin/sh\nexec "%s" -m torch.distributed.run "$@"\n' "$OWN/bin/python" >"$OWN/bin/torchrun"
       chmod +x "$OWN/bin/torchrun"
       ;;
@@ -158,11 +159,6 @@ make_environment() {
   install "packages of ${REQUIREMENTS##*/}" "${options[@]}" -r "$REQUIREMENTS"
   require "$OWN/bin/python"
   stamp >"$OWN/.stamp"
-}
-
-has_packages() { # <python> <package...>
-  "$1" -c 'import importlib.util as u, sys
-sys.exit(sys.version_info < (3, 10) or not all(map(u.find_spec, sys.argv[1:])))' "${@:2}" 2>/dev/null
 }
 
 # pyarrow is not part of the stamp: an environment with it serves every command.
@@ -173,12 +169,11 @@ for_reading() { # [pandas] [pyarrow]; prints a Python
       refuse "evaluate: got argument '$argument', wanted pandas, pyarrow, --help or none"
     fi
   done
-  python=$(type -P python3) || python=''
-  if is_fresh || [[ -z $python ]] || ! has_packages "$python" "${packages[@]}"; then
+  if is_fresh || ! python=$(type -P python3) || ! has_modules "$python" "${packages[@]}"; then
     python=$OWN/bin/python
-    if ! is_fresh || ! has_packages "$python" "${packages[@]}"; then take_lock "$OWN" "setup for ${TITLES[evaluate]}"; fi
+    if ! is_fresh || ! has_modules "$python" "${packages[@]}"; then take_lock "$OWN" "setup for ${TITLES[evaluate]}"; fi
     is_fresh || make_environment
-    if ! has_packages "$python" "${packages[@]}"; then
+    if ! has_modules "$python" "${packages[@]}"; then
       say "adding pyarrow to .venv-evaluate (about 150 MB, once)"
       run_pip evaluate "$python" "$ROOT/cpu-requirements.txt" --no-compile pyarrow || exit
     fi

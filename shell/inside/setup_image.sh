@@ -48,9 +48,9 @@ prepare_primus() {
   if [[ -f $packages/aiter/jit/core.py ]]; then chmod a+w -- "$packages/aiter/jit/core.py"; fi
 }
 
-probe() { # <platform>
+probe() {
   local framework output frameworks=(prim titan)
-  if [[ $1 == nvd ]]; then frameworks=(bridge nemo titan); fi
+  if [[ $PLATFORM == nvd ]]; then frameworks=(bridge nemo titan); fi
   HOME=$(mktemp -d) # what an import writes there as root would be in the way of the image's users
   export HOME PYTHONDONTWRITEBYTECODE=1
   for framework in "${frameworks[@]}"; do
@@ -66,7 +66,7 @@ probe() { # <platform>
 main() {
   find_platform
   if [[ ${1:-} == probe ]]; then
-    probe "$PLATFORM"
+    probe
     return
   fi
   umask 022 # any user may read the environment

@@ -5,15 +5,16 @@
 # variables that may hold a secret are not even named: they go through a private file (shell/lib/passed.sh).
 #
 # Usage:  . shell/lib/environment.sh; . shell/lib/container.sh
-#         container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
-# Reads:  mounts of shell/lib/mounts.sh, CONTAINER_ARGS, CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix
-#         of /dev and /sys); the engine
-# Writes: COMMAND; for apptainer it exports APPTAINERENV_*, because apptainer has no option for a name without a value
+#         container_command <tools|jobs> <title> <command...>
+# Reads:  RUNTIME, PLATFORM, ARGUMENTS, TERMINAL (the engine's options for it), mounts of shell/lib/mounts.sh, CONTAINER_ARGS,
+#         CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix of /dev and /sys); the engine
+# Writes: COMMAND, CONTAINER (its name); for apptainer it exports APPTAINERENV_*, because apptainer has no option for a name
+#         without a value
 # Exits:  2 with one error line for bad CONTAINER_ARGS or TPRIMAT_HOME
 . "$ROOT/shell/lib/mounts.sh"
 . "$ROOT/shell/lib/passed.sh"
 
-COMMAND=()
+COMMAND=() CONTAINER='' TERMINAL=()
 is_only_looking=false
 
 # --mount is a line of CSV in every engine, so paths may contain spaces and commas.
@@ -44,8 +45,9 @@ _add_extra() {
 # Two cases need the machine's network: several machines that talk over it, and a mirror of the hub or a proxy at an
 # address of this machine, which a separate network of the container cannot reach.
 _needs_host_network() {
-  local name
-  if [[ ${NNODES_ASKED:-1} != 1 ]]; then return 0; fi
+  local name nodes
+  nodes=$(setting NNODES "${ARGUMENTS[@]}") || exit
+  if [[ $nodes != 1 ]]; then return 0; fi
   for name in HF_ENDPOINT http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY; do
     if [[ ${!name:-} =~ ^([a-z0-9]+://)?([^/@]*@)?(localhost|127\.|\[::1\]) ]]; then return 0; fi
   done
@@ -54,19 +56,17 @@ _needs_host_network() {
 
 # Groups that own the devices on this machine. Their numbers may differ from those in the image.
 _device_groups() { # prints gids
-  local group gid device
+  local group gid
   for group in video render; do
     if IFS=: read -r _ _ gid _ < <(getent group "$group"); then printf '%s\n' "$gid"; fi
   done
-  for device in "${TPRIMAT_SYSROOT:-}"/dev/kfd "${TPRIMAT_SYSROOT:-}"/dev/dri/renderD*; do
-    if [[ -e $device ]]; then stat -c %g -- "$device"; fi
-  done
+  stat -c %g -- "${TPRIMAT_SYSROOT:-}"/dev/kfd "${TPRIMAT_SYSROOT:-}"/dev/dri/renderD* 2>/dev/null || true # one may be missing
 }
 
-_add_amd() { # <engine>
+_add_amd() {
   local gid
   COMMAND+=(--device /dev/kfd --device /dev/dri)
-  if [[ $1 == podman && $EUID != 0 ]]; then
+  if [[ $RUNTIME == podman && $EUID != 0 ]]; then
     # this machine's numbers mean nothing in a user namespace; crun can keep the groups of the user instead
     COMMAND+=(--group-add keep-groups)
   else
@@ -77,45 +77,36 @@ _add_amd() { # <engine>
 }
 
 # podman without root cannot raise a limit above that of the user.
-_add_limit() { # <engine> <name> <bytes, -1 for none> <highest allowed: `ulimit -H`, KiB or unlimited>
-  if [[ $1 == docker || $EUID == 0 || $4 == unlimited ]] || (($3 > 0 && $3 <= $4 * 1024)); then
-    COMMAND+=(--ulimit "$2=$3")
+_add_limit() { # <name> <bytes, -1 for none> <highest allowed: `ulimit -H`, KiB or unlimited>
+  if [[ $RUNTIME == docker || $EUID == 0 || $3 == unlimited ]] || (($2 > 0 && $2 <= $3 * 1024)); then
+    COMMAND+=(--ulimit "$1=$2")
   else
-    printf 'warning: runtime: the limit %s is %s KiB here and podman cannot raise it; RDMA and RCCL may need more\n' \
-      "$2" "$4" >&2
+    say "warning: runtime: the limit $1 is $3 KiB here and podman cannot raise it; RDMA and RCCL may need more"
   fi
 }
 
 # With --ipc host the container uses the machine's /dev/shm, which has a size of its own.
-_add_memory() { # <engine> <platform>
-  if [[ -n ${CONTAINER_SHM_SIZE:-} ]]; then
-    COMMAND+=(--shm-size "$CONTAINER_SHM_SIZE")
-  elif [[ $2 == cpu ]]; then
-    COMMAND+=(--shm-size 1g)
-  else
-    COMMAND+=(--ipc host)
-  fi
-  if [[ $2 != cpu ]]; then
-    _add_limit "$1" memlock -1 "$(ulimit -Hl)"
-    _add_limit "$1" stack 67108864 "$(ulimit -Hs)"
-  fi
-}
-
-_add_gpus() { # <engine> <platform>
-  case $2-$1 in
-    cpu-*) return ;;
-    amd-*) _add_amd "$1" ;;
+_add_devices_and_memory() {
+  local shm=(--ipc host)
+  if [[ $PLATFORM == cpu ]]; then shm=(--shm-size 1g); fi
+  if [[ -n ${CONTAINER_SHM_SIZE:-} ]]; then shm=(--shm-size "$CONTAINER_SHM_SIZE"); fi
+  case $PLATFORM-$RUNTIME in
+    cpu-*) COMMAND+=("${shm[@]}") && return ;;
+    amd-*) _add_amd ;;
     nvd-docker) COMMAND+=(--gpus all) ;;
     nvd-podman) COMMAND+=(--device nvidia.com/gpu=all) ;;
   esac
   if [[ -d ${TPRIMAT_SYSROOT:-}/dev/infiniband ]]; then COMMAND+=(--device /dev/infiniband); fi
+  COMMAND+=("${shm[@]}")
+  _add_limit memlock -1 "$(ulimit -Hl)"
+  _add_limit stack 67108864 "$(ulimit -Hs)"
 }
 
 # The caller owns the results. In docker without root, the container's root is the caller.
-_add_user() { # <engine>
-  if [[ $1 == podman && $EUID != 0 ]]; then
+_add_user() {
+  if [[ $RUNTIME == podman && $EUID != 0 ]]; then
     COMMAND+=(--userns keep-id)
-  elif [[ $1 == podman || $ENGINE_INFO == *rootless* ]]; then
+  elif [[ $RUNTIME == podman || $ENGINE_INFO == *rootless* ]]; then
     COMMAND+=(--user 0:0)
   else
     COMMAND+=(--user "$(id -u):$(id -g)")
@@ -123,36 +114,32 @@ _add_user() { # <engine>
 }
 
 # podman needs catatonit for --init. Without it, shell/inside/init.sh is process 1. The folders are podman's own defaults.
-has_init() { # <engine>
-  local folder
-  if [[ $1 == docker ]] || type -P catatonit >/dev/null; then return 0; fi
-  for folder in /usr/libexec/podman /usr/lib/podman /usr/local/libexec/podman /usr/local/lib/podman; do
-    if [[ -x ${TPRIMAT_SYSROOT:-}$folder/catatonit ]]; then return 0; fi
-  done
-  return 1
+has_init() {
+  local usr=${TPRIMAT_SYSROOT:-}/usr
+  [[ $RUNTIME == docker ]] ||
+    PATH=$PATH:$usr/libexec/podman:$usr/lib/podman:$usr/local/libexec/podman:$usr/local/lib/podman type -P catatonit >/dev/null
 }
 
-_docker_command() { # <engine> <platform> <tools|jobs> <name>
-  COMMAND=("$1" run --rm --name "$4" --hostname "$(uname -n)" --workdir "$CODE")
-  if has_init "$1"; then COMMAND+=(--init); fi
-  _add_user "$1"
+_docker_command() { # <tools|jobs>
+  local name
+  COMMAND=("$RUNTIME" run "${TERMINAL[@]}" --rm --name "$CONTAINER" --hostname "$(uname -n)" --workdir "$CODE")
+  if has_init; then COMMAND+=(--init); fi
+  _add_user
   # SELinux labels would change the user's files
   if [[ $(cat "${TPRIMAT_SYSROOT:-}/sys/fs/selinux/enforce" 2>/dev/null) == 1 ]]; then
     COMMAND+=(--security-opt label=disable)
   fi
-  if [[ $3 == tools ]]; then
+  if [[ $1 == tools ]]; then
     COMMAND+=(--network none)
   else
     if _needs_host_network; then COMMAND+=(--network host); fi
-    _add_gpus "$1" "$2"
-    _add_memory "$1" "$2"
+    _add_devices_and_memory
   fi
   _add_mounts
-  local name
   for name in "${PASSED_NAMES[@]}" "${PASSED_VALUES[@]}"; do COMMAND+=(--env "$name"); done
   if ((! ${#PRIVATE_NAMES[@]})); then return; fi
   if [[ $is_dry_run == true ]]; then
-    printf 'note: not in this command, because a dry run makes no private file: %s\n' "${PRIVATE_NAMES[*]}" >&2
+    say "note: not in this command, because a dry run makes no private file: ${PRIVATE_NAMES[*]}"
   else
     lend_private
     COMMAND+=(--mount "type=bind,source=$PRIVATE_FILE,target=/run/tprimat/environment,ro")
@@ -161,26 +148,29 @@ _docker_command() { # <engine> <platform> <tools|jobs> <name>
 
 # In apptainer, /dev, /sys, /tmp and the network are those of this machine, and the user is the caller. A folder in /tmp
 # that belongs to another user could be a trap.
-_apptainer_command() { # <platform> <tools|jobs>
-  local home=${TPRIMAT_HOME:-${TMPDIR:-/tmp}/tprimat-home-$UID} name
+_apptainer_command() { # <tools|jobs>
+  local - home=${TPRIMAT_HOME:-${TMPDIR:-/tmp}/tprimat-home-$UID} name
   if [[ $is_dry_run == false ]] && { ! (umask 077 && mkdir -p -- "$home") || [[ ! -O $home || -L $home ]]; }; then
     refuse "TPRIMAT_HOME=$home: wanted a folder of your own for the container's HOME; name another one"
   fi
   COMMAND=(apptainer exec --cleanenv --pid --no-mount cwd --home "$home:/workspace/home" --pwd "$CODE")
-  case $2-$1 in
+  case $1-$PLATFORM in
     jobs-amd) COMMAND+=(--rocm) ;;
     jobs-nvd) COMMAND+=(--nv) ;;
   esac
   _add_mounts
+  set +x # a trace (bash -x) would print the values
   for name in "${PASSED_NAMES[@]}"; do export "APPTAINERENV_$name=${!name}"; done
   for name in "${PASSED_VALUES[@]}"; do export "APPTAINERENV_${name?}"; done
 }
 
-container_command() { # <engine> <platform> <tools|jobs> <name> <command...>
+container_command() { # <tools|jobs> <title> <command...>
   local private=() word
-  if [[ $1 == apptainer ]]; then _apptainer_command "$2" "$3"; else _docker_command "${@:1:4}"; fi
+  CONTAINER=tprimat-$2-$$-$RANDOM
+  pass_environment
+  if [[ $RUNTIME == apptainer ]]; then _apptainer_command "$1"; else _docker_command "$1"; fi
   _add_extra
   if ((${#PRIVATE_NAMES[@]})) && [[ $is_dry_run == false ]]; then private=(shell/inside/private.sh); fi
-  COMMAND+=("$(image_of "$1" "$2")" "${private[@]}" "${@:5}")
+  COMMAND+=("$(image_of "$RUNTIME" "$PLATFORM")" "${private[@]}" "${@:3}")
   for word in "${COMMAND[@]}"; do refuse_secret "a word of the container's command" "$word"; done
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The first part of every script: no secrets in its arguments, its help, its settings, the checkout and its Python. Sourced.
 #
-# sh reads it as far as the line that refuses sh. The help of a script is its header: -h or --help prints it and exits.
+# sh reads it as far as the line that refuses sh. -h or --help prints the help of a script and exits: its header, or the
+# start of the docstring of the module that the header names.
 #
 # Usage:  . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 #         take_arguments "$@"; use_environment; start_module train.matrix
@@ -27,8 +28,15 @@ SECRET_TEXT+='|(^|[^A-Za-z0-9])sk-([a-z]{2,8}[0-9]*-){0,2}[A-Za-z0-9_]{20}'
 SECRET_TEXT+='|(^|[^A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8}'
 SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
 
-refuse() { # <problem, and what to do>
-  printf 'error: %s\n' "$1" >&2
+say() { printf '%s\n' "$*" >&2; }
+
+die() { # <title> <message...>: failed work
+  say "error: $1: ${*:2}"
+  exit 1
+}
+
+refuse() { # <problem, and what to do>: bad input
+  say "error: $1"
   exit 2
 }
 
@@ -51,28 +59,28 @@ require_no_secrets() { # <arguments of the script...>
 }
 
 show_help_if_asked() { # <arguments of the script...>
-  local argument
+  local argument module
   for argument in "$@"; do
-    case $argument in
-      --) return ;;
-      -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0 ;;
-    esac
+    if [[ $argument == -- ]]; then return; fi
+    if [[ $argument != @(-h|--help) ]]; then continue; fi
+    module=$(sed -n '2s/.* Help: //p' "$0")
+    if [[ $module ]]; then sed -n '1s/^"""//; p; /^Example:/q' "$ROOT/$module" && exit 0; fi
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0
   done
 }
 
+ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 require_no_secrets "$@" # of the script, or of the function in it, that sources this
 show_help_if_asked "$@"
 
-ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
-ARGUMENTS=() DRY_RUN=()
-is_dry_run=false
+ARGUMENTS=() SETTINGS=() DRY_RUN=() is_dry_run=false
 found_fresh='' # runtime or dev, once it was looked at
 
 # A Python of this checkout with a PYTHONHOME of another one does not start.
 if [[ -n ${PYTHONHOME:-} ]]; then
-  printf 'note: PYTHONHOME=%s is ignored, because .venv has a Python of its own; unset PYTHONHOME\n' "$PYTHONHOME" >&2
+  say "note: PYTHONHOME=$PYTHONHOME is ignored, because .venv has a Python of its own; unset PYTHONHOME"
   unset PYTHONHOME
 fi
 
@@ -88,14 +96,14 @@ find_platform() { # sets and exports PLATFORM
 }
 
 # What every process takes from the environment is exported; --dry-run and the rest are kept.
-# shellcheck disable=SC2034 # for the scripts that source this
-take_arguments() { # <arguments of the script...>; sets is_dry_run, DRY_RUN (--dry-run or nothing) and ARGUMENTS (the rest)
+take_arguments() { # <arguments of the script...>; sets is_dry_run, DRY_RUN (or nothing), ARGUMENTS (the rest), SETTINGS of it
   local argument
   for argument in "$@"; do
     case $argument in
       --dry-run) is_dry_run=true DRY_RUN=(--dry-run) ;;
       PLATFORM=* | CONTAINER_ARGS=* | CONTAINER_SHM_SIZE=*) export "${argument?}" ;;
-      *) ARGUMENTS+=("$argument") ;;
+      -*) ARGUMENTS+=("$argument") ;;
+      *) ARGUMENTS+=("$argument") SETTINGS+=("$argument") ;;
     esac
   done
   find_platform
@@ -136,7 +144,7 @@ check_arguments() { # <arguments of the script...>
 # environment, then the files. A device's recipe (config.<platform>-best-<device>.env) has no key that scripts read. Only
 # Python checks the value.
 setting() { # <key> [arguments of the script...]
-  local key=$1 argument line file found='' method='' layers=()
+  local key=$1 argument line layer found='' method=''
   for argument in "${@:2}"; do
     if [[ $argument == "$key="* ]]; then found=$argument; fi
   done
@@ -144,16 +152,12 @@ setting() { # <key> [arguments of the script...]
   if [[ $found ]]; then printf '%s\n' "${found#*=}" && return; fi
   find_platform || return
   if [[ $key != METHOD ]]; then method=$(setting METHOD "${@:2}") || return; fi
-  if [[ $method == best ]]; then layers=(".$PLATFORM-best"); fi
-  for file in "${layers[@]}" ".$PLATFORM" ''; do
-    file=$ROOT/config$file.env
-    if [[ ! -r $file ]]; then continue; fi
-    while IFS= read -r line || [[ -n $line ]]; do
-      if [[ $line == "$key="* ]]; then line=${line#*=} && printf '%s\n' "${line%$'\r'}" && return; fi
-    done <"$file"
+  for layer in ".$PLATFORM-$method" ".$PLATFORM" ''; do # the first is there for METHOD=best
+    if line=$(grep -am 1 "^$key=" "$ROOT/config$layer.env" 2>/dev/null); then
+      line=${line#*=} && printf '%s\n' "${line%$'\r'}" && return
+    fi
   done
-  printf 'error: config.env: %s is missing; add the line %s=...\n' "$key" "$key" >&2
-  return 1
+  die config.env "$key is missing; add the line $key=..."
 }
 
 # Print the hash of everything that determines a set of installed packages. cpu-requirements.txt is always part of it,
@@ -185,15 +189,13 @@ use_environment() {
     return
   fi
   find_platform
-  printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt %s\n' "$PLATFORM" \
-    "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh" >&2
-  exit 1
+  die environment "the image is older than $PLATFORM-requirements.txt or cpu-requirements.txt" \
+    "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh"
 }
 
 # For commands that need only the standard library and must run where nothing is installed.
 use_any_python() {
-  if "$PYTHON" -V &>/dev/null; then return; fi
-  PYTHON=$(find_python)
+  "$PYTHON" -V &>/dev/null || PYTHON=$(find_python)
 }
 
 # For commands that read results: .venv if it is there, else a small environment without torch.
@@ -220,9 +222,7 @@ find_python() {
     fi
     found+="$path is $problem; "
   done < <(type -aP python3 python3.13 python3.12 python3.11 python3.10)
-  printf 'error: python: got %swanted Python 3.10 to 3.13 with its venv module; install one and run again\n' \
-    "${found:-none on PATH; }" >&2
-  return 1
+  die python "got ${found:-none on PATH; }wanted Python 3.10 to 3.13 with its venv module; install one and run again"
 }
 
 # Replace this shell with a module of ours, so that signals reach it.

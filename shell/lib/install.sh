@@ -1,19 +1,12 @@
 #!/usr/bin/env bash
-# What the scripts that install packages share: messages, a lock, pip. Sourced.
+# What the scripts that install packages share: a lock, pip. Sourced.
 #
 # Usage:  . shell/lib/environment.sh; . shell/lib/install.sh; take_lock "$VENV" setup; run_pip setup <arguments...>
 # Reads:  ROOT, PATH; pip's own settings, proxies
 # Writes: <environment>.lock; packages; messages on stderr
-# Exits:  die exits with 1; has_cpu_wheels and run_pip return 1 on failure
+# Exits:  never; has_cpu_wheels and run_pip return 1 on failure
 
 CPU_WHEELS=https://download.pytorch.org/whl/cpu
-
-say() { printf '%s\n' "$*" >&2; }
-
-die() { # <title> <message...>
-  say "error: $1: ${*:2}"
-  exit 1
-}
 
 # Two setups at once would write into the same environment. The lock is a folder beside the environment, because the
 # environment may be made anew.
@@ -33,10 +26,9 @@ has_cpu_wheels() { # <python>
 
 # On a terminal, how long pip is at work; this shell ends it, or its own end does.
 _tick() {
-  local second=0
+  SECONDS=0
   while sleep 1 && kill -0 $$ 2>/dev/null; do
-    second=$((second + 1))
-    printf '\r      %d:%02d elapsed' $((second / 60)) $((second % 60)) >&2
+    printf '\r      %d:%02d elapsed' $((SECONDS / 60)) $((SECONDS % 60)) >&2
   done
 }
 
@@ -53,12 +45,13 @@ run_pip() { # <title> <python> <file of pins> <pip arguments...>
     wait "$ticker" 2>/dev/null || true # its code is that of the kill
     printf '\r\e[K' >&2
   fi
-  if ((code != 0)); then cat -- "$output" >&2; fi
+  if ((code != 0)); then
+    cat -- "$output" >&2
+    say "error: $1: pip: could not install '${*:4}', its reason is above; check network, proxy and PIP_INDEX_URL, then run" \
+      "again"
+  fi
   rm -f -- "$output"
-  if ((code == 0)); then return; fi
-  say "error: $1: pip: could not install '${*:4}', its reason is above; check network, proxy and PIP_INDEX_URL, then run" \
-    "again"
-  return 1
+  return $((code != 0))
 }
 
 packages_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } # <python>

@@ -23,10 +23,9 @@ _absolute() { # <path>
 }
 
 path_inside() { # <absolute path>
-  case $1/ in
-    "$ROOT"/*) printf '%s\n' "$CODE${1#"$ROOT"}" ;;
-    *) printf '%s\n' "$1" ;;
-  esac
+  local path=$1/
+  path=${path/#"$ROOT/"/"$CODE/"}
+  printf '%s\n' "${path%/}"
 }
 
 # Engines split a path at a colon, a quote or a line break. A mount over a folder of the image would hide its programs.
@@ -138,12 +137,9 @@ mount_tokenizer() { # <arguments of the script...>
 
 # The same cache as without a container, so that nothing is downloaded twice.
 mount_hub_cache() {
-  local home=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface} key
+  local HF_HOME=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface} key
   for key in HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE; do
-    if [[ $key != HF_HOME ]]; then home=${!key:-}; fi
-    if [[ -z $home ]]; then continue; fi
-    home=$(_absolute "$home")
-    _mount_writable "$key" "$home"
+    if [[ -n ${!key:-} ]]; then _mount_writable "$key" "$(_absolute "${!key}")"; fi
   done
 }
 

@@ -10,7 +10,7 @@
 # file that only the caller can read; shell/inside/private.sh takes it from there. In apptainer nothing shows values.
 #
 # Usage:  . shell/lib/environment.sh; . shell/lib/passed.sh; load_secrets
-#         pass_environment <docker|podman|apptainer> <platform>; lend_private
+#         pass_environment; lend_private
 # Reads:  secrets.env beside config.env: KEY=VALUE as there, of the keys in SECRET_KEYS; the environment, keys of config.env,
 #         PATH_SETTINGS of shell/lib/mounts.sh, git, the engine (id of the image)
 # Writes: the exported variables of SECRET_KEYS and TPRIMAT_SECRETS_TAKEN; PASSED_NAMES, PRIVATE_NAMES (names of variables),
@@ -66,7 +66,7 @@ _warn_of_readers() { # <file>
   if (((8#$mode & 077) != 0)); then
     printf 'warning: secrets.env: mode %s lets others read it: chmod 600 %q\n' "$mode" "$1" >&2
   elif ((owner != EUID && EUID != 0)); then
-    printf 'warning: secrets.env: belongs to user %s, who can read it: keep a copy of your own\n' "$owner" >&2
+    say "warning: secrets.env: belongs to user $owner, who can read it: keep a copy of your own"
   fi
 }
 
@@ -106,17 +106,17 @@ _pass_commit() {
   PASSED_VALUES+=("TPRIMAT_GIT_COMMIT=$commit" "TPRIMAT_GIT_DIRTY=$is_dirty")
 }
 
-pass_environment() { # <engine> <platform>
+pass_environment() {
   local name digest
   PASSED_NAMES=() PRIVATE_NAMES=()
   while read -r name; do
     if ! is_passed "$name" || is_path_setting "$name"; then continue; fi
-    if [[ $1 != apptainer ]] && _may_be_secret "$name"; then PRIVATE_NAMES+=("$name"); else PASSED_NAMES+=("$name"); fi
+    if [[ $RUNTIME != apptainer ]] && _may_be_secret "$name"; then PRIVATE_NAMES+=("$name"); else PASSED_NAMES+=("$name"); fi
   done < <(compgen -e)
-  PASSED_VALUES=("PLATFORM=$2" RUNTIME=native LAUNCHER=torchrun "${PATH_SETTINGS[@]}" TPRIMAT_IN_CONTAINER=1)
-  PASSED_VALUES+=("TPRIMAT_IMAGE=$(image_of "$1" "$2")")
-  if digest=$(image_digest "$1" "$2" 2>/dev/null); then PASSED_VALUES+=("TPRIMAT_IMAGE_DIGEST=$digest"); fi
-  if [[ $1 != apptainer ]]; then PASSED_VALUES+=(HOME=/workspace/home); fi
+  PASSED_VALUES=("PLATFORM=$PLATFORM" RUNTIME=native LAUNCHER=torchrun "${PATH_SETTINGS[@]}" TPRIMAT_IN_CONTAINER=1)
+  PASSED_VALUES+=("TPRIMAT_IMAGE=$(image_of "$RUNTIME" "$PLATFORM")")
+  if digest=$(image_digest "$RUNTIME" "$PLATFORM" 2>/dev/null); then PASSED_VALUES+=("TPRIMAT_IMAGE_DIGEST=$digest"); fi
+  if [[ $RUNTIME != apptainer ]]; then PASSED_VALUES+=(HOME=/workspace/home); fi
   _pass_commit
 }
 
@@ -132,7 +132,6 @@ lend_private() { # sets PRIVATE_FILE
     refuse "$place: cannot be written; set TMPDIR to a folder of yours"
   for name in "${PRIVATE_NAMES[@]}"; do printf '%s\0' "$name=${!name}"; done >"$PRIVATE_FILE"
   chmod 644 "$PRIVATE_FILE"
-  # shellcheck disable=SC2016 # expanded by the watcher
   bash -c 'trap "" INT TERM HUP; tail --pid="$1" -f /dev/null; rm -rf -- "$2"' tprimat-private \
     "$$" "${PRIVATE_FILE%/*}" </dev/null &>/dev/null &
 }

@@ -7,17 +7,15 @@
 # Usage:  . shell/lib/environment.sh; . shell/lib/run.sh; take_run_arguments "$@"; choose_runtime run
 #         run_in_container <tools|jobs> <title> <command...>; open_in_container <title> <command...>
 # Reads:  the settings, CONTAINER_ARGS, CONTAINER_SHM_SIZE, GRACE_SECONDS
-# Writes: is_here, RUNTIME, INNER (ARGUMENTS without what a container gets in its environment); nothing else, with a dry
-#         run the command of the container on stdout
+# Writes: is_here, RUNTIME; nothing else, with a dry run the command of the container on stdout
 # Exits:  2 with one error line for bad input; run_in_container returns the exit code of the job, 128 + signal if a signal
 #         ended it; open_in_container replaces this shell
 . "$ROOT/shell/lib/runtime.sh"
 . "$ROOT/shell/lib/container.sh"
 
 GRACE_SECONDS=${GRACE_SECONDS:-90}
-INNER=()
 is_here=false
-_container='' _client='' _signal=''
+_client='' _signal=''
 
 take_run_arguments() { # <arguments of the script...>
   take_arguments "$@"
@@ -49,10 +47,10 @@ run_jobs() { # <title> <module> <command in the container...>
     start_module "$2" "${DRY_RUN[@]}"
   fi
   mount_for_jobs
-  run_in_container jobs "$1" "${@:3}" "${INNER[@]}"
+  run_in_container jobs "$1" "${@:3}"
   if [[ $is_dry_run == true && $can_start == true ]]; then
     is_dry_run=false is_only_looking=true
-    run_in_container jobs plan "${@:3}" --dry-run "${INNER[@]}"
+    run_in_container jobs plan "${@:3}" --dry-run
   fi
 }
 
@@ -65,15 +63,6 @@ mount_for_jobs() {
   mount_dataset "${ARGUMENTS[@]}"
   mount_tokenizer "${ARGUMENTS[@]}"
   mount_primus
-  NNODES_ASKED=$(setting NNODES "${ARGUMENTS[@]}")
-  take_inner
-}
-
-take_inner() { # sets INNER
-  local argument
-  for argument in "${ARGUMENTS[@]}"; do
-    if [[ $argument != @(RUNTIME|LAUNCHER)=* ]] && ! is_path_setting "${argument%%=*}"; then INNER+=("$argument"); fi
-  done
 }
 
 # If the container does not exist yet, or no longer, its client gets the signal. apptainer, which is here outside the
@@ -81,7 +70,7 @@ take_inner() { # sets INNER
 _forward() { # <signal>
   _signal=$1
   if [[ -z $_client ]]; then return; fi
-  if [[ $RUNTIME == apptainer ]] || ! "$RUNTIME" kill --signal "$1" "$_container" &>/dev/null; then
+  if [[ $RUNTIME == apptainer ]] || ! "$RUNTIME" kill --signal "$1" "$CONTAINER" &>/dev/null; then
     kill -s "$1" "$_client" 2>/dev/null || true # it may have ended already
   fi
 }
@@ -92,29 +81,27 @@ _group_lives() { kill -0 -- "-$_client" 2>/dev/null; }
 _leave_nothing() {
   local waited
   if [[ $RUNTIME == apptainer ]]; then
-    if [[ -z $_client ]] || ! _group_lives; then return; fi
     kill -s TERM -- "-$_client" 2>/dev/null || true # it may have ended already
     for ((waited = 0; waited < GRACE_SECONDS; waited++)); do
       _group_lives || break
       sleep 1
     done
     kill -s KILL -- "-$_client" 2>/dev/null || true # normally it is gone
-  elif "$RUNTIME" container inspect "$_container" &>/dev/null; then
-    "$RUNTIME" stop -t "$GRACE_SECONDS" "$_container" &>/dev/null || true # it may have ended, and --rm removed it
-    "$RUNTIME" rm --force "$_container" &>/dev/null || true               # --rm may have removed it
+  elif "$RUNTIME" container inspect "$CONTAINER" &>/dev/null; then
+    "$RUNTIME" stop -t "$GRACE_SECONDS" "$CONTAINER" &>/dev/null || true # it may have ended, and --rm removed it
+    "$RUNTIME" rm --force "$CONTAINER" &>/dev/null || true               # --rm may have removed it
   fi
 }
 
-_supervise() { # <command...>
-  local code=0 name
+_supervise() { # runs COMMAND
+  local code=0
   trap _leave_nothing EXIT
-  for name in INT TERM HUP; do
-    # shellcheck disable=SC2064 # expand `name` now
-    trap "_forward $name" "$name" # an ignored signal (nohup) stays ignored
-  done
+  trap '_forward INT' INT # an ignored signal (nohup) stays ignored
+  trap '_forward TERM' TERM
+  trap '_forward HUP' HUP
   # job control gives the client its own process group; without it, background jobs start with Ctrl-C ignored
   set -m
-  "$@" </dev/null &
+  "${COMMAND[@]}" </dev/null &
   _client=$!
   set +m
   if [[ -n $_signal ]]; then _forward "$_signal"; fi
@@ -127,15 +114,6 @@ _supervise() { # <command...>
   _leave_nothing
   trap - EXIT INT TERM HUP
   return "$code"
-}
-
-_compose() { # <tools|jobs> <title> <engine's terminal options, space separated> <command...>
-  local options
-  read -ra options <<<"$3"
-  _container=tprimat-$2-$$-$RANDOM
-  pass_environment "$RUNTIME" "$PLATFORM"
-  container_command "$RUNTIME" "$PLATFORM" "$1" "$_container" "${@:4}"
-  if [[ $RUNTIME != apptainer ]]; then COMMAND=("${COMMAND[@]:0:2}" "${options[@]}" "${COMMAND[@]:2}"); fi
 }
 
 _quoted() { # <word>
@@ -153,24 +131,29 @@ print_command() { # <command...>
   printf '%s\n' "${line# }"
 }
 
-# A job of ours. It reads no input. An engine without standard input cannot determine the size of the terminal.
+# A job of ours: it gets the arguments that are no paths, and reads no input. An engine without standard input cannot
+# determine the size of the terminal.
 run_in_container() { # <tools|jobs> <title> <command...>
-  local terminal=--sig-proxy=false size init=()
+  local argument size inner=() init=()
+  TERMINAL=(--sig-proxy=false)
+  for argument in "${ARGUMENTS[@]}"; do
+    if [[ $argument != @(RUNTIME|LAUNCHER)=* ]] && ! is_path_setting "${argument%%=*}"; then inner+=("$argument"); fi
+  done
   if [[ -t 1 && -t 2 ]]; then
-    terminal+=' --tty'
+    TERMINAL+=(--tty)
     if size=$(stty size 2>/dev/null </dev/tty) && [[ $size =~ ^([1-9][0-9]*)\ ([1-9][0-9]*)$ ]]; then
       export LINES=${BASH_REMATCH[1]} COLUMNS=${BASH_REMATCH[2]}
     fi
   fi
-  if [[ $RUNTIME == podman ]] && ! has_init podman; then init=(shell/inside/init.sh); fi
-  _compose "$1" "$2" "$terminal" "${init[@]}" "${@:3}"
-  if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else _supervise "${COMMAND[@]}"; fi
+  if [[ $RUNTIME == podman ]] && ! has_init; then init=(shell/inside/init.sh); fi
+  container_command "$1" "$2" "${init[@]}" "${@:3}" "${inner[@]}"
+  if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else _supervise; fi
 }
 
 # A person's shell, or a command with piped input. The terminal is attached to the container, and signals come from it.
 open_in_container() { # <title> <command...>
-  local terminal='--interactive'
-  if [[ -t 0 && -t 1 ]]; then terminal+=' --tty'; fi
-  _compose jobs "$1" "$terminal" "${@:2}"
+  TERMINAL=(--interactive)
+  if [[ -t 0 && -t 1 ]]; then TERMINAL+=(--tty); fi
+  container_command jobs "$@"
   if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else exec "${COMMAND[@]}"; fi
 }

@@ -6,15 +6,14 @@
 #         with auto, tools run natively without one, on every platform. build requires only the engine
 # Reads:  PATH, the engines, TPRIMAT_IN_CONTAINER, TPRIMAT_SIF_DIR (folder of tprimat_<platform>.sif, default: checkout)
 # Writes: RUNTIME, ENGINE_INFO, can_start (not exported); one line on stderr
-# Exits:  never; pick_runtime returns 2 with one error line if the wanted engine does not work. With a dry run it takes the
-#         engine that is named all the same, so that its command is printed on any machine, and sets can_start to false
+# Exits:  2 with one error line if the wanted engine does not work. With a dry run it takes the engine that is named all the
+#         same, so that its command is printed on any machine, and sets can_start to false
 
 # Seconds that an engine may take to answer, and to start a container that ends at once. The first start of an image of
 # 40 GB may have to unpack it.
 ENGINE_TIMEOUT=${ENGINE_TIMEOUT:-60}
 START_TIMEOUT=${START_TIMEOUT:-600}
-ENGINE_INFO=''
-can_start=true
+ENGINE_INFO='' can_start=true
 
 # Name and tag of our image in the engine; for apptainer its file.
 image_of() { # <engine> <platform>
@@ -25,23 +24,18 @@ image_of() { # <engine> <platform>
   esac
 }
 
-# Print the engine's error: the last line, without hints at --help. The lines before it are warnings and versions.
-_last_line() { # <text>
-  local line last='no message'
-  while IFS= read -r line; do
-    if [[ $line == *[![:space:]]* && $line != "Run '"* && $line != "See '"* ]]; then last=$line; fi
-  done <<<"$1"
-  printf '%s\n' "${last#"${last%%[![:space:]]*}"}"
-}
-
-# Run a command of an engine, which may hang. Sets `printed`, and `why` to the problem.
+# Run a command of an engine, which may hang. Sets `printed`, and `why` to the problem: the last line without hints at
+# --help, because the lines before it are warnings and versions.
 _answers() { # <seconds> <what it does not do> <command...>
   local code=0
   printed=$(timeout "$1" "${@:3}" 2>&1 </dev/null) || code=$?
   case $code in
     0) return ;;
     124) why="$2 within $1 s" ;;
-    *) why=$(_last_line "$printed") ;;
+    *)
+      why=$(grep -av -e "^Run '" -e "^See '" -e '^[[:space:]]*$' <<<"$printed" | tail -n 1) || why='no message'
+      why=${why#"${why%%[![:space:]]*}"}
+      ;;
   esac
   return 1
 }
@@ -67,11 +61,7 @@ has_image() { # <engine> <platform>
   local image
   image=$(image_of "$1" "$2")
   why="no image $image, which ./shell/build.sh makes"
-  case $1 in
-    docker) docker image inspect "$image" &>/dev/null ;;
-    podman) podman image exists "$image" &>/dev/null ;;
-    apptainer) [[ -f $image ]] ;;
-  esac
+  if [[ $1 == apptainer ]]; then [[ -f $image ]]; else "$1" image inspect "$image" &>/dev/null; fi
 }
 
 # An engine that answers may still be unable to start a container: the kernel, a limit or a full disk prevents it.
@@ -88,8 +78,7 @@ starts_container() { # <engine> <platform>
 is_fit() { # <engine> <platform> <run|tools|build>
   engine_works "$1" || return
   has_engine=true
-  if [[ $3 == build ]]; then return; fi
-  has_image "$1" "$2" && starts_container "$1" "$2"
+  [[ $3 == build ]] || { has_image "$1" "$2" && starts_container "$1" "$2"; }
 }
 
 _pick_automatically() { # <platform> <run|tools|build>
@@ -99,24 +88,20 @@ _pick_automatically() { # <platform> <run|tools|build>
   for engine in "${candidates[@]}"; do
     if is_fit "$engine" "$1" "$2"; then
       RUNTIME=$engine
-      printf 'runtime: %s, the first that works%s\n' "$engine" "${refused:+ ($refused)}" >&2
+      say "runtime: $engine, the first that works${refused:+ ($refused)}"
       return
     fi
     refused+="${refused:+; }$engine: $why"
   done
   RUNTIME=native
   if [[ $2 == build ]]; then
-    printf 'error: RUNTIME=auto: no engine that builds images (%s); install docker or podman, or use RUNTIME=native\n' \
-      "$refused" >&2
-    return 2
+    refuse "RUNTIME=auto: no engine that builds images ($refused); install docker or podman, or use RUNTIME=native"
   elif [[ $1 == cpu || $2 == tools ]]; then
-    printf 'runtime: native (%s)\n' "$refused" >&2
+    say "runtime: native ($refused)"
   elif [[ $has_engine == true ]]; then
-    printf 'error: RUNTIME=auto: no container can be started (%s); run ./shell/build.sh, or use RUNTIME=native\n' \
-      "$refused" >&2
-    return 2
+    refuse "RUNTIME=auto: no container can be started ($refused); run ./shell/build.sh, or use RUNTIME=native"
   else
-    printf 'warning: runtime: native, with the software of this machine instead of the image (%s)\n' "$refused" >&2
+    say "warning: runtime: native, with the software of this machine instead of the image ($refused)"
   fi
 }
 
@@ -130,18 +115,13 @@ pick_runtime() { # <wanted> <platform> <run|tools|build>
     auto) _pick_automatically "$2" "$3" ;;
     docker | podman | apptainer)
       if is_fit "$1" "$2" "$3"; then return; fi
-      if [[ ${is_dry_run:-false} == true ]]; then
-        printf 'note: cannot be started here: RUNTIME=%s: %s\n' "$1" "$why" >&2
-        can_start=false
-        return
+      if [[ ${is_dry_run:-false} == false ]]; then
+        refuse "RUNTIME=$1: $1: $why; use RUNTIME=native, or auto for the first that works"
       fi
-      printf 'error: RUNTIME=%s: %s: %s; use RUNTIME=native, or auto for the first that works\n' "$1" "$1" "$why" >&2
-      return 2
+      say "note: cannot be started here: RUNTIME=$1: $why"
+      can_start=false
       ;;
-    *)
-      printf 'error: RUNTIME=%s: wanted auto, docker, podman, apptainer or native\n' "$1" >&2
-      return 2
-      ;;
+    *) refuse "RUNTIME=$1: wanted auto, docker, podman, apptainer or native" ;;
   esac
 }
 

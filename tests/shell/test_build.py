@@ -50,7 +50,7 @@ esac
 """
 TOOLS = (
     *("bash", "env", "dirname", "readlink", "cat", "sed", "mktemp", "rm", "mv", "tr", "sort", "git", "timeout", "kill"),
-    *("sha256sum", "ls", "cp", "sleep", "touch", "realpath"),
+    *("sha256sum", "ls", "cp", "sleep", "touch", "realpath", "grep", "tail"),
 )
 ENGINES = ("docker", "podman", "apptainer")
 LIMIT_SECONDS = 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -84,6 +85,15 @@ def test_the_private_file_becomes_the_environment_of_the_command(machine):
     lent.write_text("A=b c=d\0HF_TOKEN=two\nlines\0")
     done = machine.run("inside/private.sh", "bash", "-c", 'printf "%s|%s" "$A" "$HF_TOKEN"; exit 7')
     assert (done.returncode, done.stdout) == (7, "b c=d|two\nlines")
+
+
+@every_engine
+def test_a_trace_of_bash_shows_no_secret(machine, engine):
+    command = ["bash", "-x", machine.checkout / "shell" / "run_train.sh", "PLATFORM=cpu", f"RUNTIME={engine}"]
+    environment = machine.environment | {"HF_TOKEN": TOKEN}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert done.returncode == 0 and len(machine.started) == 1, done.stderr
+    assert TOKEN not in done.stdout + done.stderr
 
 
 WITH_A_SECRET = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ from checkout import ROOT
 LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
 SHORT = {
     **{name: f'run_{name}.sh" --here ' for name in ("data", "purge", "sweep", "train", "wrap")},
-    **{name: f'inside/read.sh" {name} ' for name in ("extract", "frame", "history", "trace", "validate")},
+    **{name: f'inside/read.sh" {name} ' for name in ("extract", "frame", "gpu", "history", "trace", "validate")},
     "compare": '../evaluate/compare.sh" ',
 }
 """Commands of two lines, and what each starts."""
@@ -25,10 +26,14 @@ each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(pa
 
 
 def header(script: Path) -> list[str]:
-    """Return the comment lines at the top, without the line that names the interpreter."""
+    """Return the help: the comment at the top, or the docstring of the module that it names as far as the example."""
     lines = script.read_text(encoding="utf8").splitlines()[1:]
     end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    return lines[:end]
+    module = lines[0].rpartition(" Help: ")[2] if " Help: " in lines[0] else ""
+    if not module:
+        return [line.removeprefix("#").removeprefix(" ") for line in lines[:end]]
+    docstring = ast.get_docstring(ast.parse((ROOT / module).read_text(encoding="utf8"))) or ""
+    return docstring[: docstring.index("\n", docstring.index("\nExample:") + 1)].splitlines()
 
 
 @each_script
@@ -59,7 +64,7 @@ def test_help_is_the_header_and_needs_no_environment(script: Path, flag: str) ->
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
     done = subprocess.run([script, flag], cwd="/", env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in header(script)]
+    assert done.stdout.splitlines() == header(script)
 
 
 def test_a_script_of_a_job_and_a_short_name_only_hand_on() -> None:

@@ -1,7 +1,16 @@
-"""Show every GPU of this machine and the processes on it; end selected processes. Run by `shell/gpu.sh`.
+"""Show every GPU of either vendor (memory, use, power and its cap, clocks, what slows it down) and its processes.
 
-Only processes of the calling user are ended: those named by process id that hold a GPU or were left behind by the
-suite, and with --end-ours all that the suite left behind. Standard library only.
+--end ends the processes that you name, if they are yours. --end-ours ends what jobs of this suite left behind:
+processes whose launcher is gone (TPRIMAT_JOB in their environment). Both ask first. Another user's process is never
+ended. The command needs no environment of the suite, only Python 3.10 or later.
+
+Usage:   ./shell/gpu.sh [--end PID ...] [--end-ours] [--yes]
+         --yes does not ask
+Reads:   nvidia-smi, amd-smi, /proc, /sys
+Writes:  nothing; ends the selected processes
+Exits:   0 shown and ended as asked, also on a machine without a GPU; 1 a driver or a process does not answer;
+         2 bad input, or not agreed
+Example: ./shell/gpu.sh --end-ours
 """
 
 from __future__ import annotations
@@ -17,7 +26,7 @@ from contextlib import suppress
 from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
 from train.machine.job_processes import SuiteProcess
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 GRACE_SECONDS, KILL_SECONDS = 10.0, 20.0
@@ -52,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="shell/gpu.sh", description=__doc__)
+    parser = Parser(prog="shell/gpu.sh", description=first_line(__doc__))
     parser.add_argument(
         "--end", nargs="+", type=int, default=[], metavar="PID", help="end these processes, which hold a GPU"
     )

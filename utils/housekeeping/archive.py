@@ -1,13 +1,20 @@
-"""Pack the results of OUTPUT_DIR into OUTPUT_DIR/output.zip, to be sent or kept.
+"""Pack the results of every job and label into one file, to send or to keep.
 
-    python -m utils.housekeeping.archive --platform cpu [KEY=VALUE ...]
+The archive contains results (superseded ones too), logs, comparisons, status.json, manifest.json and SHA256SUMS of
+these files. It contains no data, profiles, links or files that the suite did not write. If a file contains a secret,
+nothing is packed. The same files give the same bytes. To check an archive: ./shell/validate.sh --bundle output.zip
 
-The archive holds results (also superseded ones and those of every label), logs, comparisons, probes, plots,
-status.json and two lists of these files: manifest.json for programs, SHA256SUMS for `sha256sum -c`. It holds no data,
-no profile, no link and no file that the suite did not write (`utils/housekeeping/inventory.py`).
-The same files give the same bytes. If a file holds a secret, no archive is written. `python -m evaluate.validate
---bundle output.zip` checks an archive. Files of any size are read in pieces. Standard library only. Exits 0; 1 for a
-secret or an archive that cannot be written; 2 for bad input or a folder that holds nothing to pack.
+Usage:   ./shell/run_wrap.sh [--dry-run] [--here] [KEY=VALUE ...]
+         --dry-run prints the command that it would start; --here uses no container (also ./shell/wrap.sh)
+Reads:   config.env and its overlays, the environment, secrets.env (no packed file may contain HF_TOKEN), OUTPUT_DIR
+Writes:  OUTPUT_DIR/output.zip
+Exits:   0 packed; 1 a file contains a token, or the archive could not be written; 2 bad input, nothing to pack, or the
+         RUNTIME that is named does not work
+Example: ./shell/run_wrap.sh OUTPUT_DIR=results
+
+It holds probes and plots too. manifest.json is the list of the files for programs, SHA256SUMS that for `sha256sum -c`;
+`utils/housekeeping/inventory.py` decides which files are the suite's. Files of any size are read in pieces. Standard
+library only.
 
 manifest.json: `manifest_version`, `tool`, `git_commit` and `git_dirty` of the checkout that packed (null with a reason
 in `reasons`), `report_code_sha256` of its code that makes reports, and `files`: for each path its `bytes` and `sha256`.

@@ -1,12 +1,23 @@
-"""Remove what the suite has written into OUTPUT_DIR, with --with-data also into DATA_DIR, and nothing else.
+"""Remove what the suite wrote, and nothing else; list what was removed, what was kept, and why.
 
-    python -m utils.housekeeping.purge --platform cpu [--with-data] [--dry-run | --adopt] [OUTPUT_DIR=...]
+It removes results of every job and label, logs, comparisons and the archive; prepared data only with --with-data; .venv
+never. It keeps what the suite did not write, what has changed since, links, and folders that are not empty afterwards.
+The suite keeps a list of the files that it writes, .tprimat_files; a folder from before there was a list is refused. A
+container may write to the parents of these folders, because they are removed as well.
+
+Usage:   ./shell/run_purge.sh [--with-data] [--dry-run | --adopt] [--here] [OUTPUT_DIR=...] [DATA_DIR=...] [KEY=VALUE]
+         --dry-run lists what would be removed, after the command of the container, if there is one
+         --adopt adds files of an earlier version, and copies of files, to the list, and removes nothing
+         --here uses no container (also ./shell/purge.sh)
+Reads:   config.env and its overlays, the environment, OUTPUT_DIR, DATA_DIR
+Writes:  nothing; removes files and folders in OUTPUT_DIR and, with --with-data, DATA_DIR
+Exits:   0 done; 1 something could not be removed; 2 bad input, a folder that nothing may be removed from, or a RUNTIME
+         that does not work
+Example: ./shell/run_purge.sh --dry-run
 
 `utils/housekeeping/inventory.py` decides which files are the suite's. A folder is opened once, and everything later
-goes through its descriptor: replacing a folder of its path by a link afterwards cannot lead purge elsewhere. A folder
-of a version that kept no list of the files it wrote is refused, and its files of ours are printed; --adopt adds these
-to the list and removes nothing. Of a file with several hard links only the name in the folder is removed. Standard
-library only. Exits 0; 1 if a file of the suite could not be removed; 2 if the folder is refused, with nothing removed.
+goes through its descriptor: replacing a folder of its path by a link afterwards cannot lead purge elsewhere. Of a file
+with several hard links only the name in the folder is removed. Standard library only.
 """
 
 from __future__ import annotations

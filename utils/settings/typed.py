@@ -1,6 +1,7 @@
 """Check of what was typed after the name of a script, before anything is installed, prepared or started.
 
-The header of a script is its help, and the options in its `Usage:` lines are the ones that it has.
+The help of a script is its header, or the docstring of the module that the header names; the options in its `Usage:`
+lines are the ones that it has.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from utils.errors import ConfigError
-from utils.settings.config import values_of
+from utils.settings.config import ROOT, values_of
 from utils.settings.keys import KEYS
 from utils.settings.layers import ELSEWHERE, parse_values
 from utils.suggestions import closest, did_you_mean
@@ -27,7 +28,9 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
     """
     header = re.match(r"(?:#.*\n)*", script.read_text(encoding="utf8"))
     text = header[0] if header else ""
-    usage = re.search(r"^# Usage:(.*?)^# Reads:", text, re.DOTALL | re.MULTILINE)
+    if module := re.search(r" Help: (\S+)$", text, re.MULTILINE):
+        text = (ROOT / module[1]).read_text(encoding="utf8").split('"""')[1]
+    usage = re.search(r"^(?:# )?Usage:(.*?)^(?:# )?Reads:", text, re.DOTALL | re.MULTILINE)
     options = ["--help", "-h", *re.findall(r"(?<![\w-])--[a-z][a-z-]*", usage[1] if usage else "")]
     settings = [argument for argument in arguments if argument not in options]
     if "config.env" in text:
