@@ -9,7 +9,7 @@ from checkout import ROOT
 
 from train import matrix
 from utils.errors import ConfigError
-from utils.settings import combinations, config as configure
+from utils.settings import config as configure
 from utils.settings.config import load
 
 ONE_JOB = ("--platform", "amd", "--dry-run", "GPUS_PER_NODE=8", "MODEL=llama", "RUNS=1")
@@ -95,7 +95,6 @@ def test_the_framework_that_runs_in_anothers_place_is_said_with_the_plan(monkeyp
 def test_the_best_method_takes_the_recipe_of_this_machines_gpu_or_says_whose_it_takes(
     monkeypatch, gpu, micro_batch, note
 ):
-    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
     monkeypatch.setattr(matrix.plan, "visible_gpus", lambda platform: 8)
     monkeypatch.setattr(matrix.plan, "visible_device", lambda platform: gpu)
     one = matrix.plan.make("amd", ["METHOD=best"])

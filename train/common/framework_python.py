@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from train.machine import gpus
 from utils.errors import ConfigError
+from utils.frameworks import counterpart, in_all
 from utils.hardware.detect import visible_gpus
-from utils.settings.combinations import COUNTERPART, OF_PLATFORM
 from utils.settings.config import ROOT, values_of
 
 ERROR = "error: "
@@ -19,10 +19,6 @@ OLDER = {"bridge": "nemo"}
 """Framework that runs in the place of another vendor's where the image has no newer one."""
 Interpreters = Mapping[str, Callable[[str], str]]
 """Function that returns the Python of a framework on a platform, by framework."""
-
-
-OWN = ("nemo", "bridge", "titan")
-"""Frameworks whose ranks never run with the suite's own Python, which has other package versions."""
 
 
 @functools.cache
@@ -71,7 +67,7 @@ def without_missing(
         return _with_those_here(platform, settings, interpreters)
     names = asked.split(",")
     for name in names:
-        newer = COUNTERPART.get((platform, name), "")
+        newer = counterpart(name, platform)
         if newer in OLDER and (reason := _missing(newer, platform, interpreters)) is not None:
             older = OLDER[newer]
             if _missing(older, platform, interpreters) is None:
@@ -81,13 +77,13 @@ def without_missing(
 
 
 def _with_those_here(platform: str, settings: Sequence[str], interpreters: Interpreters) -> list[str]:
-    reasons = {name: _missing(name, platform, interpreters) for name in OF_PLATFORM[platform] if name in interpreters}
+    reasons = {name: _missing(name, platform, interpreters) for name in in_all(platform) if name in interpreters}
     for name, reason in reasons.items():
         if reason is not None:
             print(f"FRAMEWORK=all: {name} is left out: {reason}", file=sys.stderr)
     if not any(reasons.values()):
         return list(settings)
-    here = (name for name in OF_PLATFORM[platform] if reasons.get(name) is None)
+    here = (name for name in in_all(platform) if reasons.get(name) is None)
     return [*settings, f"FRAMEWORK={','.join(here)}"]
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from train.settings_map.row import ALL_FRAMEWORKS, Fixed, Override, Wanted, always, override
+from train.settings_map.row import Fixed, Override, Wanted, always, override
+from utils.frameworks import FRAMEWORKS
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -48,7 +49,7 @@ class Variable:
 
 
 def _unset(name: str, reason: str = _UNSET, others: Mapping[str, Fixed] = MappingProxyType({})) -> Variable:
-    return Variable(name, always(None), {**dict.fromkeys(ALL_FRAMEWORKS, Fixed(None, reason)), **others})
+    return Variable(name, always(None), {**dict.fromkeys(FRAMEWORKS, Fixed(None, reason)), **others})
 
 
 OF_ATTENTION = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
@@ -63,7 +64,8 @@ def decided(framework: str) -> tuple[str, ...]:
     language_module.py), and AMD's image sets NVTE_FLASH_ATTN=0; Primus has a patch of its own for that. The last, which
     NVIDIA's images set, would round the operands of float32 products.
     """
-    return (*(OF_ATTENTION if framework in ("mega", "nemo", "bridge") else ()), OF_PRODUCTS)
+    one = FRAMEWORKS[framework]
+    return (*(OF_ATTENTION if one.has_megatron_layers and not one.starts_its_ranks else ()), OF_PRODUCTS)
 
 
 ENVIRONMENT: tuple[Variable, ...] = (

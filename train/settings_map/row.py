@@ -13,7 +13,6 @@ from utils.settings.profiling import Profile
 
 FRAMEWORKS = ("nemo", "prim")
 """Frameworks with an entry in each row of the map."""
-ALL_FRAMEWORKS = ("mega", "hf", *FRAMEWORKS, "bridge", "titan")
 RECORDER_PROFILES = "torch.profiler, started by the recorder (train/profiling)"
 Wanted = Callable[[RunConfig, ModelSpec], Any]
 Form = Callable[[Any], Any]

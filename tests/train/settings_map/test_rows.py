@@ -162,7 +162,7 @@ def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
     for settings in (["nvd"], ["nvd", "TP=2"]):
         assert of("mega", *settings) == of("nemo", *settings) == of("bridge", *settings)
         assert of("mega", *settings).get("CUDA_DEVICE_MAX_CONNECTIONS") == ("1" if "TP=2" in settings else None)
-    assert all(of(name, "cpu") == {} for name in map_row.ALL_FRAMEWORKS)
+    assert all(of(name, "cpu") == {} for name in documents.COLUMNS)
     # the allocator's segments grow on NVIDIA
     assert of("mega", "nvd")["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
     assert not [name for name in of("mega", "amd") if name.endswith("ALLOC_CONF")]
@@ -171,8 +171,8 @@ def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
 def test_every_row_has_a_name_of_its_own_and_every_framework_keys_or_a_reason():
     rows = (*settings_map.ROWS, *settings_map.ENVIRONMENT)
     assert len({row.name for row in rows}) == len(rows)
-    entries = [settings_map.entry_of(row, name) for row in settings_map.ROWS for name in map_row.ALL_FRAMEWORKS[2:]]
-    entries += [variable.of(name) for variable in settings_map.ENVIRONMENT for name in map_row.ALL_FRAMEWORKS]
+    entries = [settings_map.entry_of(row, name) for row in settings_map.ROWS for name in documents.COLUMNS[2:]]
+    entries += [variable.of(name) for variable in settings_map.ENVIRONMENT for name in documents.COLUMNS]
     assert all(entry.reason if isinstance(entry, settings_map.Fixed) else entry.keys for entry in entries)
 
 
@@ -263,11 +263,11 @@ VARIABLE = "NVIDIA none, AMD 1"
     [
         # nothing is bold that no run read back; what one read back stands beside what was asked where it is another
         ({}, "Adam epsilon", ["1e-08", "", "", *["asked: 1e-08"] * 2]),
-        (RAN, "Adam epsilon", ["1e-08", "**1e-08**", "", "asked: 1e-08; on a CPU **1e-05**"]),
+        (RAN, "Adam epsilon", ["1e-08", "**1e-08**", "", "asked: 1e-08", "asked: 1e-08; on a CPU **1e-05**"]),
         (RAN, "distributed optimizer", ["on", "", "**on**", "asked: on"]),
-        (RAN, "sliding window", ["none", "", "", "asked: none"]),
+        (RAN, "sliding window", ["none", "", "", "none (fixed)", "asked: none"]),
         (RAN, "DP", ["8", "", "", "8 (fixed)"]),
-        ({}, "HSA_NO_SCRATCH_RECLAIM", [VARIABLE, *[f"asked: {VARIABLE}"] * 2, "asked: none", "asked: 1"]),
+        ({}, "HSA_NO_SCRATCH_RECLAIM", [VARIABLE, *[f"asked: {VARIABLE}"] * 2, "asked: 1", "asked: none"]),
     ],
 )
 def test_a_cell_tells_what_ran_from_what_was_only_asked_or_is_fixed(ran, name, cells):
