@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.prim.checkpoint import was_loaded
-from train.settings_map.map import ROWS
-from train.settings_map.row import Override, recipe_of
+from train.settings_map.map import ROWS, entry_of
+from train.settings_map.row import recipe_of
 from utils.models import ModelSpec, RopeScaling
 from utils.results.schema import SECTIONS
 from utils.settings.keys import NO_RECIPE
@@ -23,7 +23,7 @@ WIDTH = 48
 _PRINTED = {
     row.resolved: key
     for row in ROWS
-    if row.resolved is not None and isinstance(row.prim, Override) and (key := row.prim.unchanged_key)
+    if row.resolved is not None and (key := getattr(entry_of(row, "prim"), "unchanged_key", None))
 }
 FUSED_OPS = {
     name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")

@@ -1,6 +1,6 @@
 """The unified result of a Primus training: speed and losses from its log, samples checked against our data set, traces.
 
-Primus profiles by its own keys (train/settings_map/training_rows.py) and writes below its workspace. The numbers of its
+Primus profiles by its own keys (train/settings_map/prim_column.py) and writes below its workspace. The numbers of its
 marks `ProfilerStep#N` are those of the steps: Megatron calls `prof.step()` at the begin of each iteration.
 """
 

@@ -17,8 +17,7 @@ from train.job.job import Job
 from train.prim import checkpoint
 from train.prim.environment import CPU_OVERRIDES, check_visible
 from train.prim.install import MODULE_PRESET, Primus, find
-from train.settings_map.map import ROWS, overrides
-from train.settings_map.row import Override
+from train.settings_map.map import ROWS, entry_of, overrides
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
@@ -139,7 +138,7 @@ def reasons() -> dict[str, str]:
     """Return the reason for each key: the names of its rows in the settings map."""
     why = dict.fromkeys(_files(Path()), "an index cache of this run alone shows the order of its samples")
     for row in ROWS:
-        for key in row.prim.keys if isinstance(row.prim, Override) else ():
+        for key in getattr(entry_of(row, "prim"), "keys", ()):
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
     return why
 

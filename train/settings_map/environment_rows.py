@@ -1,4 +1,4 @@
-"""The settings map, part 3: environment variables that change speed, and how each framework's launcher treats them.
+"""The settings map, part 2: environment variables that change speed, and how each framework's launcher treats them.
 
 A variable that the user or the image has set takes precedence, except those of `decided`; the provenance of the result
 records both. Sources: Primus v25.10 `examples/run_pretrain.sh`; ROCm/MAD `primus_megatron-lm_benchmark_report.sh`,

@@ -143,10 +143,10 @@ def test_a_key_is_set_before_the_keys_below_it(framework, above, below):
 
 
 def test_one_key_with_two_values_is_an_error(monkeypatch):
-    fixed, row = settings_map.Fixed(1, "none"), settings_map.MapRow
+    rows = tuple(settings_map.MapRow(f"row {n}", lambda config, spec, n=n: n) for n in (1, 2))
     key = settings_map.Override((("key", int),))
-    rows = tuple(row(f"row {n}", lambda config, spec, n=n: n, key, fixed) for n in (1, 2))
     monkeypatch.setattr(settings_map, "ROWS", rows)
+    monkeypatch.setitem(settings_map.COLUMNS, "nemo", {row.name: key for row in rows})
     with pytest.raises(ValueError, match="nemo: key is set twice, to 1 and 2"):
         settings_map.overrides("nemo", *made())
 
@@ -179,7 +179,7 @@ def test_every_row_has_a_name_of_its_own_and_every_framework_keys_or_a_reason():
 def test_every_key_of_primus_is_one_that_was_looked_up_in_its_release():
     lines = [line for line in KEYS_OF_PRIMUS.read_text().splitlines() if not line.startswith("#")]
     known = {word for line in lines for word in line.split() if not word.endswith(":")}
-    named = {key for row in settings_map.ROWS for key in getattr(row.prim, "keys", ())}
+    named = {key for row in settings_map.ROWS for key in getattr(settings_map.entry_of(row, "prim"), "keys", ())}
     assert named == known, "look a new key up, and take one that left the map out of the list"
 
 
