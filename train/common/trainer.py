@@ -106,16 +106,10 @@ def main(framework: Framework) -> int:
     # train/job/supervise.py requests the stack of a rank that hangs
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        config = load(
-            options.platform,
-            int(os.environ["LOCAL_WORLD_SIZE"]),
-            arguments=[*options.settings, f"FRAMEWORK={framework.name}", f"MODEL={options.model}"],
-        )
+        job, data = job_of(framework.name, options, int(os.environ["LOCAL_WORLD_SIZE"]))
+        config = job.config
         if config.num_gpus != int(os.environ["WORLD_SIZE"]):
             raise ConfigError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the settings say {config.num_gpus} ranks")
-        job = Job(config, framework.name, options.model, options.run_number, options.attempt)
-        prefix = data_prefix(config, options.model)
-        data = Data(config, prefix, describe(prefix, config.data_dir, config=config))
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -203,6 +197,18 @@ def arguments(framework: str) -> argparse.Namespace:
     parser.add_argument("--attempt", type=int, default=1, help="number of the attempt at this run, from 1")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     return parser.parse_args()
+
+
+def job_of(framework: str, options: argparse.Namespace, visible: int | None) -> tuple[Job, Data]:
+    """Return the job of a command line and its data; `visible` is the number of GPUs of this machine.
+
+    Raises ConfigError or DataError for bad settings or data.
+    """
+    settings = [*options.settings, f"FRAMEWORK={framework}", f"MODEL={options.model}"]
+    config = load(options.platform, visible, arguments=settings)
+    prefix = data_prefix(config, options.model)
+    data = Data(config, prefix, describe(prefix, config.data_dir, config=config))
+    return Job(config, framework, options.model, options.run_number, options.attempt), data
 
 
 def recorder(job: Job, is_reporter: bool) -> StepRecorder:

@@ -78,10 +78,6 @@ class LogReport(JobReport):
             raise NonFiniteError(str(self.log.reason))
         if self.log.problems:
             raise IncompleteError(f"Primus ended with exit code 0, but its log is no good run: {self.log.reason}")
-        self._check_figures(self.log)
-
-    def _check_figures(self, log: RunLog) -> None:
-        """Raise MismatchError where the log shows another training than was asked."""
         config = self.job.config
         asked = {
             "world_size": config.num_gpus,
@@ -92,7 +88,7 @@ class LogReport(JobReport):
         wrong = [
             f"{name.replace('_', ' ')}: asked {value}, the log says {fact.value} ({fact.where})"
             for name, value in asked.items()
-            if (fact := log.facts.get(name)) and fact.value != value
+            if (fact := self.log.facts.get(name)) and fact.value != value
         ]
         if wrong:
             raise MismatchError("Primus trained something else than was asked: " + "; ".join(wrong))
@@ -113,7 +109,10 @@ class LogReport(JobReport):
         return result
 
     def _add_log(self, result: dict[str, Any], log: RunLog, follower: Follower) -> None:
-        excluded = self._excluded(log)
+        excluded, profile = dict(log.excluded), self.job.config.profiled
+        if profile is not None:
+            printed = {step.number for step in log.steps} | excluded.keys()
+            excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
         steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
         result["steps"] = [step.number for step in steps]
         result["step_times"] = [step.step_time_seconds for step in steps]
@@ -137,15 +136,6 @@ class LogReport(JobReport):
         result["performance_metrics"] = summary | measured
         result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
 
-    def _excluded(self, log: RunLog) -> dict[int, str]:
-        """Return why the time of a printed iteration does not count, by its number."""
-        profile = self.job.config.profiled
-        if profile is None:
-            return dict(log.excluded)
-        printed = {step.number for step in log.steps} | log.excluded.keys()
-        of_profile = {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
-        return dict(log.excluded) | of_profile
-
 
 def _loop_seconds(result: Mapping[str, Any], ends: Mapping[int, float]) -> float | None:
     """Return the seconds between the lines of the counted iterations, as this process saw them come: a second
@@ -153,12 +143,10 @@ def _loop_seconds(result: Mapping[str, Any], ends: Mapping[int, float]) -> float
 
     An iteration without a seen line before it counts with its printed time.
     """
-    loop = 0.0
-    for step, seconds in zip(result["steps"], result["step_times"], strict=True):
-        if step not in ends:
-            return None
-        loop += ends[step] - ends[step - 1] if step - 1 in ends else seconds
-    return loop
+    if not ends.keys() >= set(result["steps"]):
+        return None
+    times = zip(result["steps"], result["step_times"], strict=True)
+    return sum((ends[step] - ends[step - 1] if step - 1 in ends else seconds for step, seconds in times), 0.0)
 
 
 def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:

@@ -33,6 +33,7 @@ Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect
 LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
 AS_SHIPPED = {"gradient_accumulation_fusion": False}
 """Keys that are as AMD's configurations have them, also where a file does not name them."""
+DATA_CACHE = "data_cache_path"
 OF_THE_PROFILER = "torch_profiler_"
 """Beginning of keys that change what a trace contains."""
 FEATURES = ("use_turbo_", "enable_turbo_", "use_sink_", "moe_")
@@ -50,7 +51,8 @@ def render(
     """
     spec = config.spec(model)
     _check_window(config, spec)
-    wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec) | _files(workspace)
+    wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec)
+    wanted |= {DATA_CACHE: str(workspace / "index_cache")}
     wanted |= CPU_OVERRIDES if config.platform == "cpu" else {}
     if (weights := weights_folder(config, workspace)) is not None:
         wanted |= checkpoint.overrides(weights)
@@ -112,8 +114,8 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
     name = log.stem.removesuffix(f"_node{job.config.node_rank}")  # the same YAML on all nodes: they share the files
     workspace = log.with_name(f"{name}.primus")
     for key, path in (("OUTPUT_DIR", workspace), ("PRIMUS_PATH", primus.root)):
-        if " " in str(path) and not primus.launcher.is_cli:
-            raise ConfigError(f"{key}: {path} has a space, at which {primus.launcher.name} divides it; move it")
+        if " " in str(path) and not primus.is_cli:
+            raise ConfigError(f"{key}: {path} has a space, at which {primus.launcher} divides it; move it")
     document, dropped = render(primus, job.config, job.model, shipped, workspace, name)
     return Plan(
         primus=primus,
@@ -136,7 +138,7 @@ def weights_folder(config: RunConfig, workspace: Path) -> Path | None:
 
 def reasons() -> dict[str, str]:
     """Return the reason for each key: the names of its rows in the settings map."""
-    why = dict.fromkeys(_files(Path()), "an index cache of this run alone shows the order of its samples")
+    why = {DATA_CACHE: "an index cache of this run alone shows the order of its samples"}
     for row in ROWS:
         for key in getattr(entry_of(row, "prim"), "keys", ()):
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
@@ -145,17 +147,13 @@ def reasons() -> dict[str, str]:
 
 def _check_gpu(primus: Primus, gpu: str) -> None:
     """Raise ConfigError where the launcher would start without the settings of this GPU model."""
-    if missing := primus.launcher.missing_environment_file(gpu):
+    if missing := primus.missing_environment_file(gpu):
         known = sorted(path.stem for path in missing.parent.glob("MI*.sh"))
         raise ConfigError(
             f"PRIMUS_PATH={primus.root}: no {missing.relative_to(primus.root)}, without which training can become NaN "
             f"in silence (AMD-AGI/Primus issue 1178); it has {', '.join(known) or 'none'}: take a release that knows "
             f"{gpu}, or name a GPU of the same architecture, e.g. PRIMUS_GPU_MODEL={known[-1] if known else gpu}"
         )
-
-
-def _files(workspace: Path) -> dict[str, Any]:
-    return {"data_cache_path": str(workspace / "index_cache")}
 
 
 def _check_window(config: RunConfig, spec: ModelSpec) -> None:

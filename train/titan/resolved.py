@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from train.common import trainer
 from train.common.kernels import PRECISIONS, name_of
-from train.common.weights import shapes
+from train.common.weights import flat_parameters
 from train.job.job import Job
 from train.titan.recipe import parameters
 from utils.models import RopeScaling
@@ -45,7 +45,7 @@ def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
     wrong = trainer.model_differences(job.spec, resolved)
     of_the_model = [difference.partition(":")[0] for difference in wrong]
     wrong += [text for key, text in trainer.map_differences("titan", job, resolved) if key not in of_the_model]
-    wanted = sum(math.prod(one) for one in shapes(job.spec).values() if len(one) == 1)
+    wanted = sum(flat_parameters(job.spec).values())
     if (built := resolved["parameters_without_weight_decay"]) != wanted:
         wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
     return wrong
