@@ -6,7 +6,6 @@ difference between the YAML that AMD ships for a model and ours. It needs neithe
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,10 @@ def main() -> int:
 
 def check(arguments: Sequence[str]) -> int:
     """Print the differences of each model in MODEL; return 0, or 2 for bad input."""
-    options = _arguments(arguments)
+    parser = Parser(prog="python -m train.train_prim --check", description=CHECK)
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    options = parser.parse_intermixed_args(arguments)
     try:
         primus = prim_install.find()
         config = _config(options.settings)
@@ -71,13 +73,6 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
         for key in sorted(ours)
         if key not in theirs or theirs[key] != ours[key]
     ]
-
-
-def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="python -m train.train_prim --check", description=CHECK)
-    parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args(arguments)
 
 
 def _config(settings: Sequence[str]) -> RunConfig:

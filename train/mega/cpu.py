@@ -102,15 +102,8 @@ def redirect_primus() -> None:
     """
     redirect_framework()
     cuda: Any = torch.cuda
-    _answer(cuda, lambda: None, "set_device", "reset_peak_memory_stats", "empty_cache", "_lazy_init", "init")
-    _answer(cuda, lambda: 0, "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-    _answer(cuda, lambda: True, "is_available")
-    _answer(cuda, lambda: int(os.environ["LOCAL_WORLD_SIZE"]), "device_count")
-    _answer(cuda, lambda: _PROPERTIES, "get_device_properties")
-    _answer(cuda, lambda: (_PROPERTIES.major, _PROPERTIES.minor), "get_device_capability")
-    _answer(cuda, lambda: _PROPERTIES.name, "get_device_name")
-    _answer(cuda, lambda: (_PROPERTIES.total_memory // 2, _PROPERTIES.total_memory), "mem_get_info")
-    _answer(cuda, lambda: defaultdict(int), "memory_stats")
+    for names, answer in _PRIMUS_ON_CPU.items():
+        _answer(cuda, answer, *names)
     # torch itself goes on without a device; its build for CUDA would ask the driver when it pins memory and in AdamW
     _answer(torch.accelerator, lambda: None, "current_accelerator")
     cuda.Event = cuda.default_stream = _Queue
@@ -129,6 +122,18 @@ _PROPERTIES = SimpleNamespace(
     warp_size=64,
 )
 """Properties of the device that is reported. Nothing of the training depends on its memory, of which half is free."""
+_PRIMUS_ON_CPU: dict[tuple[str, ...], Callable[[], Any]] = {
+    ("set_device", "reset_peak_memory_stats", "empty_cache", "_lazy_init", "init"): lambda: None,
+    ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"): lambda: 0,
+    ("is_available",): lambda: True,
+    ("device_count",): lambda: int(os.environ["LOCAL_WORLD_SIZE"]),
+    ("get_device_properties",): lambda: _PROPERTIES,
+    ("get_device_capability",): lambda: (_PROPERTIES.major, _PROPERTIES.minor),
+    ("get_device_name",): lambda: _PROPERTIES.name,
+    ("mem_get_info",): lambda: (_PROPERTIES.total_memory // 2, _PROPERTIES.total_memory),
+    ("memory_stats",): lambda: defaultdict(int),
+}
+"""Answers of torch.cuda to Primus, by the functions that give them."""
 
 
 class _Queue:

@@ -114,26 +114,26 @@ class LogReport(JobReport):
             printed = {step.number for step in log.steps} | excluded.keys()
             excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
         steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
-        result["steps"] = [step.number for step in steps]
-        result["step_times"] = [step.step_time_seconds for step in steps]
+        result |= {
+            "steps": [step.number for step in steps],
+            "step_times": [step.step_time_seconds for step in steps],
+            "data_wait_seconds": [None] * len(steps),
+            "loss_values": [step.loss for step in steps],
+            "grad_norms": [step.grad_norm for step in steps],
+            "learning_rates": [follower.learning_rate(step.number) for step in steps],
+            "excluded_steps": {str(number): why for number, why in sorted(excluded.items())},
+        }
         if all(step.number in follower.step_ends for step in steps):
             ends = clock_of_steps([follower.step_ends[step.number] for step in steps])
             result["energy_metrics"][CLOCK_KEY] = ends
-        result["data_wait_seconds"] = [None] * len(steps)
-        result["loss_values"] = [step.loss for step in steps]
-        result["grad_norms"] = [step.grad_norm for step in steps]
-        result["learning_rates"] = [follower.learning_rate(step.number) for step in steps]
-        result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         config = self.job.config
         summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
         reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
-        reasons["data_wait_fraction"] = NO_DATA_WAIT
-        measured = {
+        result["performance_metrics"] = summary | {
             "data_wait_fraction": None,
             "loop_seconds": _loop_seconds(result, follower.step_ends),
-            "reasons": reasons,
+            "reasons": reasons | {"data_wait_fraction": NO_DATA_WAIT},
         }
-        result["performance_metrics"] = summary | measured
         result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
 
 

@@ -8,7 +8,7 @@ empty, because Primus evaluates its values as Python. The preset files of the in
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,23 @@ RENAMED = (
 MEGATRON_NAMES = {"norm_epsilon": "layernorm_epsilon"}
 """Keys that Megatron-LM renamed while the presets of Primus kept the old name, which Megatron then never reads. Seen in
 Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect, and 1e-5 is trained."""
-LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
 AS_SHIPPED = {"gradient_accumulation_fusion": False}
 """Keys that are as AMD's configurations have them, also where a file does not name them."""
 DATA_CACHE = "data_cache_path"
-OF_THE_PROFILER = "torch_profiler_"
-"""Beginning of keys that change what a trace contains."""
-FEATURES = ("use_turbo_", "enable_turbo_", "use_sink_", "moe_")
-"""Beginnings of keys that switch a feature on; a version without the key does not have the feature."""
+HARMLESS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (
+        ("disable_tensorboard", "disable_wandb", "disable_mlflow"),
+        lambda value: value is True,
+        "this version has no such logger",
+    ),
+    (("torch_profiler_",), lambda value: True, "this version decides itself what a trace contains"),
+    (
+        ("use_turbo_", "enable_turbo_", "use_sink_", "moe_"),
+        lambda value: not value,
+        "this version does not have what it would switch off",
+    ),
+)
+"""Beginnings of keys that can be left out where a version lacks them and the value fulfils the condition, and why."""
 
 
 def render(
@@ -172,8 +181,8 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
         name = _name_in(known, key)
         if name is not None:
             fitted[name] = value
-        elif (why := _harmless(key, value)) is not None:
-            dropped.append(f"{key}={value}: {why}")
+        elif why := [why for names, is_harmless, why in HARMLESS if key.startswith(names) and is_harmless(value)]:
+            dropped.append(f"{key}={value}: {why[0]}")
         else:
             raise ConfigError(
                 f"PRIMUS_PATH={root}: this Primus has no key {key}, wanted {value!r}; without it the work would be "
@@ -187,14 +196,3 @@ def _name_in(known: Mapping[str, Any], key: str) -> str | None:
         return key
     others = [name for pair in RENAMED if key in pair for name in pair if name != key]
     return next((name for name in others if name in known), None)
-
-
-def _harmless(key: str, value: Any) -> str | None:
-    """Return why a key can be left out where the version lacks it; None where it cannot."""
-    if key in LOGGERS and value is True:
-        return "this version has no such logger"
-    if key.startswith(OF_THE_PROFILER):
-        return "this version decides itself what a trace contains"
-    if key.startswith(FEATURES) and not value:
-        return "this version does not have what it would switch off"
-    return None
