@@ -155,12 +155,14 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
             fill(source)
         digest = None if source is None else combined_digest(source.digests)
         report.fingerprint = fingerprint(job, data, dataset, digest)
-        print_start(job, report)
+        if report.is_reporter:
+            print_start(job, report)
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()  # the peak of the steps, not of the building
 
     framework.run(job, data, source, report.recorder, ready)
-    print_end(job, report)
+    if report.is_reporter:
+        print_end(job, report)
 
 
 @contextmanager
@@ -330,9 +332,7 @@ def _same(value: Any, built: Any) -> bool:
 
 
 def print_start(job: Job, report: JobReport) -> None:
-    """Print, on the reporting rank, the model, machine and settings of the training."""
-    if not (report.recorder and report.recorder.is_reporter):
-        return
+    """Print the model, machine and settings of the training."""
     config, resolved = job.config, report.resolved
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions().items())
     unit = "ranks on" if config.platform == "cpu" else "x"
@@ -351,9 +351,7 @@ def print_start(job: Job, report: JobReport) -> None:
 
 
 def print_end(job: Job, report: JobReport) -> None:
-    """Print, on the reporting rank, the measurements."""
-    if not (report.recorder and report.recorder.is_reporter):
-        return
+    """Print the measurements."""
     result = report.result("ok", None)
     speed, losses = result["performance_metrics"], result["loss_values"]
     print(

@@ -109,7 +109,10 @@ def redirect_primus() -> None:
     cuda.Event = cuda.default_stream = _Queue
     cuda.random.set_rng_state = _CUDA_ON_CPU["set_rng_state"]
     _use_gloo(torch.distributed)
-    _profile_the_cpu(torch.autograd.profiler)
+    # Primus always has torch.profiler record the GPU too, where torch would find none
+    profiler: Any = torch.autograd.profiler
+    profile = profiler.profile
+    profiler.profile = lambda *args, **keywords: profile(*args, **keywords | {"use_device": None})
 
 
 _PROPERTIES = SimpleNamespace(
@@ -177,16 +180,6 @@ def _use_gloo(distributed: Any) -> None:
         return group(*args, **keywords)
 
     distributed.init_process_group, distributed.new_group = init_process_group, new_group
-
-
-def _profile_the_cpu(profiler: Any) -> None:
-    """Have torch.profiler record the CPU alone: Primus always asks for the GPU too, where torch would find none."""
-    record = profiler.profile
-
-    def profile(*args: Any, **keywords: Any) -> Any:
-        return record(*args, **keywords | {"use_device": None})
-
-    profiler.profile = profile
 
 
 def _answer(owner: Any, answer: Callable[[], Any], *names: str) -> None:

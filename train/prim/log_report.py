@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from train.profiling.recording import Files, profile_content, warnings_of, write
 from train.profiling.tools import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
-from utils.logs.reader import LogFormatError, read_log
 from utils.logs.run_log import RunLog
 from utils.provenance.digests import sha256_file
 from utils.results.performance import summarize
@@ -64,11 +62,6 @@ class LogReport(JobReport):
         """Reader of the output while it came."""
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
-
-    def read(self, path: Path) -> None:
-        """Read the log, also of a training that failed; a log without iterations is left out."""
-        with suppress(LogFormatError, OSError):
-            self.log = read_log([path], "prim")
 
     def check_complete(self) -> None:
         """Raise NonFiniteError, IncompleteError or MismatchError where the log shows a failed or different run."""

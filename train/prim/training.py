@@ -34,6 +34,7 @@ from train.prim.log_report import LogReport, PrimusError, take_profile, why_unpr
 from train.prim.yaml_config import Plan, plan_of
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
+from utils.logs.reader import LogFormatError, read_log
 from utils.provenance.origin import speed_variables
 from utils.settings.config import ROOT
 
@@ -126,7 +127,8 @@ def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weig
 
 def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
     """Put all facts of a run into the report, however it ended."""
-    report.read(plan.train_log)
+    with suppress(LogFormatError, OSError):  # also of a training that failed; a log without iterations is left out
+        report.log = read_log([plan.train_log], "prim")
     if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed it
         with suppress(OSError), log_path(report.job, 0).open(encoding="utf8", errors="replace") as log:
             for line in log:

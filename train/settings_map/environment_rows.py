@@ -30,10 +30,6 @@ def _connections(config: RunConfig, spec: ModelSpec) -> str | None:
     return "1" if is_split and config.platform != "cpu" else None
 
 
-def _exact_products(config: RunConfig, spec: ModelSpec) -> str | None:
-    return "0" if config.platform == "nvd" and config.precision == "fp32" else None
-
-
 @dataclass(frozen=True)
 class Variable:
     """An environment variable that changes speed."""
@@ -90,7 +86,10 @@ ENVIRONMENT: tuple[Variable, ...] = (
     ),
     # TransformerEngine for CUDA multiplies float32 as TF32 whatever torch is set to, and the one for ROCm does not
     # (2.20.2, common/gemm/cublaslt_gemm.cu, CUBLAS_COMPUTE_32F_FAST_TF32)
-    Variable("NVIDIA_TF32_OVERRIDE", _exact_products),
+    Variable(
+        "NVIDIA_TF32_OVERRIDE",
+        lambda config, spec: "0" if config.platform == "nvd" and config.precision == "fp32" else None,
+    ),
     _unset(OF_PRODUCTS, "removed, whoever set it: the trainers set the precision of float32 products"),
     # Segments that grow do not fragment. Every release of torch reads this name; PYTORCH_ALLOC_CONF, which a user may
     # have set, takes precedence in torch itself. Not on AMD: before ROCm 10 such segments leak file descriptors until
