@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from train.common.framework_python import python_of, without_missing
+from train.common.framework_python import without_missing
 from train.job import processes
 from train.machine import gpus
 from train.preflight import matrix_checks as preflight
@@ -43,7 +43,6 @@ from train.runner.view import View, add_to_log
 from utils import redact
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
-from utils.frameworks import FRAMEWORKS
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, require_writable
@@ -62,10 +61,7 @@ def main() -> int:
     try:
         if options.set_up:
             return _set_up(options.platform, options.settings)
-        pythons = {
-            name: partial(python_of, name) for name, one in FRAMEWORKS.items() if one.has_own_python and one.in_all
-        }
-        asked = without_missing(options.platform, options.settings, pythons, is_dry_run=options.dry_run)
+        asked = without_missing(options.platform, options.settings, is_dry_run=options.dry_run)
         matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
         for matrix in matrices:
             preflight.check(matrix)
