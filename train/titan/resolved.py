@@ -101,7 +101,10 @@ def _model(training: Any) -> dict[str, Any]:
         "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1],
         "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
-        "norm_eps": trainer.one_epsilon(_epsilons(layer)),
+        # 0, which no model has, for a norm that takes torch's default
+        "norm_eps": trainer.one_epsilon(
+            norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)
+        ),
         "qkv_bias": attention.wq.bias is not None,
         "rope_base": _rope_base(model, attention.head_dim),
         "rope_scaling": _rope_scaling(model),
@@ -112,11 +115,6 @@ def _model(training: Any) -> dict[str, Any]:
         "recompute": one_recompute(_recompute_of(getattr(one, "_orig_mod", one)) for one in model.layers.values()),
         "fused_ops": _fused_ops(training, model),
     }
-
-
-def _epsilons(layer: Any) -> list[float]:
-    """Return the epsilon of each norm of a layer; 0, which no model has, for one that takes torch's default."""
-    return [norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)]
 
 
 def _computes_in(training: Any) -> torch.dtype:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import ConfigError
@@ -207,32 +207,36 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
             "NNODES MASTER_ADDR",
             "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
         ),
+        (
+            "titan" in names and parallel,
+            " ".join(parallel),
+            "titan runs torchtitan's FSDP2 only in this version: all must be 1",
+        ),
+        (
+            "titan" in names and typed["gradient_dtype"] != "fp32",
+            "GRADIENT_DTYPE FRAMEWORK",
+            "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32",
+        ),
     ):
         rules.refuse(*rule)
     if "titan" in names:
-        _check_titan(rules, typed, parallel)
+        _check_titans_window(rules, typed)
 
 
 def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def _check_titan(rules: Rules, typed: Mapping[str, Any], parallel: Sequence[str]) -> None:
-    """Raise ConfigError for settings that torchtitan 0.2.2 does not have, or that this version does not give it."""
-    rules.refuse(parallel, " ".join(parallel), "titan runs torchtitan's FSDP2 only in this version: all must be 1")
-    rules.refuse(
-        typed["gradient_dtype"] != "fp32",
-        "GRADIENT_DTYPE FRAMEWORK",
-        "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32",
-    )
+def _check_titans_window(rules: Rules, typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a sequence longer than the model's window, which torchtitan 0.2.2 does not have."""
     for name in typed["models"]:
         window = get(name, typed["model_size"], proxy_layers=typed["proxy_layers"]).sliding_window
-        if window is not None and typed["sequence_length"] > window:
-            raise rules.broken(
-                "FRAMEWORK MODEL SL",
-                f"torchtitan's models have no attention window, and {name} has one of {window} tokens; use mega or hf, "
-                f"or SL={window} or less",
-            )
+        rules.refuse(
+            window is not None and typed["sequence_length"] > window,
+            "FRAMEWORK MODEL SL",
+            f"torchtitan's models have no attention window, and {name} has one of {window} tokens; use mega or hf, "
+            f"or SL={window} or less",
+        )
 
 
 def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
