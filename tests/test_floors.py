@@ -42,7 +42,14 @@ FLOORS_OF_PACKAGES = {
 }
 """Packages of each room from the ground up: a package imports only packages on lower floors."""
 STANDARD_LIBRARY_ONLY = (
-    *("utils/models.py", "utils/kinds.py", "utils/redact.py", "utils/secret_forms.py", "utils/arguments.py"),
+    *(
+        "utils/models.py",
+        "utils/frameworks.py",
+        "utils/kinds.py",
+        "utils/redact.py",
+        "utils/secret_forms.py",
+        "utils/arguments.py",
+    ),
     *("utils/results", "utils/logs", "evaluate/extract.py"),
 )
 MOST_FILES_IN_A_FOLDER = 20

@@ -19,8 +19,9 @@ from pathlib import Path
 from train.common.framework_python import python_of
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
+from utils.frameworks import can_train
 from utils.hardware.detect import HardwareError, detect_platform
-from utils.models import MODELS, can_train
+from utils.models import MODELS
 from utils.own_files import require_ours
 from utils.settings.config import folders
 

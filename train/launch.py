@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.common.framework_python import OWN, python_of
+from train.common.framework_python import python_of
 from train.energy import sampler, section
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
@@ -42,6 +42,7 @@ from utils import arguments
 from utils.arguments import Parser, first_line
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError, ForeignFileError
+from utils.frameworks import FRAMEWORKS
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
@@ -49,7 +50,6 @@ from utils.own_files import require_ours
 from utils.provenance.origin import speed_variables
 from utils.results import profile_file, store
 from utils.settings import layers
-from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import PLATFORMS, require_writable
 from utils.settings.layers import Value
 from utils.written import note_trees
@@ -120,7 +120,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, Value]]:
-    for key, name, known in (("framework", options.framework, AVAILABLE_FRAMEWORKS), ("model", options.model, MODELS)):
+    for key, name, known in (("framework", options.framework, FRAMEWORKS), ("model", options.model, MODELS)):
         if name not in known:
             raise ConfigError(f"{key}: got {name!r}, allowed: {', '.join(known)}")
     settings = [*options.settings, f"FRAMEWORK={options.framework}", f"MODEL={options.model}"]
@@ -235,9 +235,10 @@ def _command(job: Job, settings: Sequence[str]) -> list[str]:
     mbs = f"MBS={job.config.micro_batch_size}"
     settings = [mbs if one == "MBS=auto" else one for one in settings]
     per_node = ("--nproc-per-node", str(job.config.ranks_per_node), "-m")
-    ranks = ("torch.distributed.run", *(_rendezvous(job) if job.config.nodes > 1 else ("--standalone",)), *per_node)
+    torchrun = ("torch.distributed.run", *(_rendezvous(job) if job.config.nodes > 1 else ("--standalone",)), *per_node)
+    start = () if FRAMEWORKS[job.framework].starts_its_ranks else torchrun
     return [
-        *(_python(job), "-m", *(() if job.framework == "prim" else ranks), f"train.train_{job.framework}"),
+        *(_python(job), "-m", *start, f"train.train_{job.framework}"),
         *("--platform", job.config.platform, "--model", job.model),
         *("--run-number", str(job.run), "--attempt", str(job.attempt), *settings),
     ]
@@ -257,7 +258,8 @@ def _python(job: Job) -> str:
     """Return the Python of a job; NeMo, Bridge and torchtitan have their own, made if missing. Raises ConfigError."""
     if job.framework == "prim" and job.config.platform == "cpu":
         python_of("prim", "cpu")  # for Primus itself; its job runs with the suite's own
-    return python_of(job.framework, job.config.platform) if job.framework in OWN else sys.executable
+    has_own = FRAMEWORKS[job.framework].has_own_python
+    return python_of(job.framework, job.config.platform) if has_own else sys.executable
 
 
 def _environment(job: Job, chosen: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from train.common.framework_python import python_of, without_missing
+from train.common.framework_python import without_missing
 from train.job import processes
 from train.machine import gpus
 from train.preflight import matrix_checks as preflight
@@ -75,8 +75,7 @@ def main() -> int:
     try:
         if options.set_up:
             return _set_up(options.platform, options.settings)
-        pythons = {name: partial(python_of, name) for name in ("bridge", "nemo")}
-        asked = without_missing(options.platform, options.settings, pythons, is_dry_run=options.dry_run)
+        asked = without_missing(options.platform, options.settings, is_dry_run=options.dry_run)
         matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
         for matrix in matrices:
             preflight.check(matrix)

@@ -29,11 +29,11 @@ from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.hardware.devices import SHORT_NAMES, Device, named
+from utils.memory.estimate import FRAMEWORKS
 from utils.models import MODELS
 from utils.own_files import is_png, require_ours
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable, values_of
 
-FRAMEWORKS = ("mega", "hf")
 WHOSE = {
     "stand_in": "the stand-in of the device or of the other ranks failed, not the job",
     "job": "the job's code failed on the stand-ins; a real device may or may not show the same",

@@ -35,7 +35,6 @@ from train.hf import resolved as hf_resolved, sharding
 from train.hf.model import build_model, set_recompute
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.job.report import hf_callback
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -113,16 +112,22 @@ class BenchmarkTrainer(Trainer):
         return loss, self._grad_norm, self._learning_rate
 
 
-class BuiltCallback(TrainerCallback):
-    """Finishes what can only be done when the Trainer has prepared model and optimizer."""
+class Recording(TrainerCallback):
+    """Tells when the Trainer has prepared model and optimizer, and records each step."""
 
-    def __init__(self, training: BenchmarkTrainer) -> None:
-        self._training = training
+    def __init__(self, training: BenchmarkTrainer, recorder: StepRecorder) -> None:
+        self._training, self._recorder = training, recorder
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-        """Call `when_built`."""
+        """Call `when_built` and start the recorder."""
         if self._training.when_built is not None:
             self._training.when_built()
+        self._recorder.start()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+        """Record the step that has just ended."""
+        loss, grad_norm, learning_rate = self._training.read_step()
+        self._recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
 
 
 def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, dataset: Any) -> BenchmarkTrainer:
@@ -137,7 +142,6 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
         optimizer_cls_and_kwargs=(FusedAdamW, optimizer_arguments(config)),
     )
     training.remove_callback(PrinterCallback)  # its closing summary would come between our own lines
-    training.add_callback(BuiltCallback(training))
     if config.num_gpus == 1:
         add_gradients_in(DTYPES[config.gradient_dtype], training.model)
     optimizer = training.create_optimizer()
@@ -245,7 +249,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
 
 def run(training: BenchmarkTrainer, recorder: StepRecorder) -> None:
     """Train all steps on this rank and record each; ends with the losses averaged over ranks."""
-    training.add_callback(hf_callback(recorder, training.read_step))
+    training.add_callback(Recording(training, recorder))
     training.timed = recorder.timed
     training.train()
     recorder.merge_ranks()

@@ -34,7 +34,6 @@ from train.job.report import lightning_callback
 from train.mega import releases, resolved as mega_resolved, weights as mega_weights
 from train.nemo import recipe as nemo_recipe
 from utils.dataset.gpt_dataset import EncodedTokenizer
-from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 
@@ -89,7 +88,9 @@ class Nemo(trainer.Framework):
         releases.accept_conditions(megatron_optimizer)
         benchmark = Benchmark(when_built)
         callbacks = [benchmark, lightning_callback(recorder, benchmark.read_step)]
-        vocabulary = tokenizer(data.manifest, spec)
+        vocabulary = EncodedTokenizer(data.manifest)
+        if vocabulary.vocab_size is None:  # all that NeMo needs: from it it counts the padding tokens
+            vocabulary.vocab_size = spec.vocab_size
         with tempfile.TemporaryDirectory(prefix="tprimat_nemo_") as log_dir:
             fiddle.build(nemo_recipe.make(config, spec, vocabulary, callbacks, Path(log_dir)))()
         recorder.merge_ranks(parallel_state.get_data_parallel_group())
@@ -112,14 +113,6 @@ def ddp_of(training: Any) -> Any:
     """Return megatron-core's DistributedDataParallel of this rank, which holds the GPTModel."""
     (module,) = training.strategy.megatron_parallel
     return module.module
-
-
-def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> EncodedTokenizer:
-    """Return NeMo's tokenizer: it needs only a vocabulary size, from which NeMo counts the padding tokens."""
-    vocabulary = EncodedTokenizer(manifest)
-    if vocabulary.vocab_size is None:
-        vocabulary.vocab_size = spec.vocab_size
-    return vocabulary
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ difference between the YAML that AMD ships for a model and ours. It needs neithe
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from train.prim import install as prim_install, yaml_config as prim_config
 from train.prim.install import DEFAULT_GPU, Primus
@@ -31,15 +30,6 @@ ABSENT = "-"
 SHIPPED_ONLY = "AMD's YAML leaves it at the preset, or sets it back"
 
 
-class Difference(NamedTuple):
-    """One key with different values."""
-
-    key: str
-    theirs: str
-    ours: str
-    why: str
-
-
 def main() -> int:
     """Run one job, or with --check the comparison of YAMLs."""
     if "--check" in sys.argv[1:]:
@@ -51,7 +41,10 @@ def main() -> int:
 
 def check(arguments: Sequence[str]) -> int:
     """Print the differences of each model in MODEL; return 0, or 2 for bad input."""
-    options = _arguments(arguments)
+    parser = Parser(prog="python -m train.train_prim --check", description=CHECK)
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    options = parser.parse_intermixed_args(arguments)
     try:
         primus = prim_install.find()
         config = _config(options.settings)
@@ -64,8 +57,11 @@ def check(arguments: Sequence[str]) -> int:
     return 0
 
 
-def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) -> list[Difference]:
-    """Return the differences, sorted by key; raise ConfigError where this version lacks a key that is needed."""
+def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) -> list[tuple[str, str, str, str]]:
+    """Return key, their value, ours and the reason of each difference, sorted by key.
+
+    Raises ConfigError where this version lacks a key that is needed.
+    """
     defaults = primus.defaults(model)
     theirs = defaults | primus.shipped(shipped)
     name = f"check_{model}"
@@ -73,17 +69,10 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
     ours = defaults | document["modules"]["pre_trainer"]["overrides"]
     why = prim_config.reasons()
     return [
-        Difference(key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY))
+        (key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY))
         for key in sorted(ours)
         if key not in theirs or theirs[key] != ours[key]
     ]
-
-
-def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="python -m train.train_prim --check", description=CHECK)
-    parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args(arguments)
 
 
 def _config(settings: Sequence[str]) -> RunConfig:
@@ -92,12 +81,11 @@ def _config(settings: Sequence[str]) -> RunConfig:
         visible = visible_gpus("amd")
     except HardwareError:  # no torch: the check is for any machine
         visible = None
-    if visible:
-        return load("amd", visible, arguments=asked)
-    if "GPUS_PER_NODE" not in os.environ and not any(text.startswith("GPUS_PER_NODE=") for text in settings):
+    is_set = "GPUS_PER_NODE" in os.environ or any(text.startswith("GPUS_PER_NODE=") for text in settings)
+    if not visible and not is_set:
         print(f"no GPU is visible: assuming {ASSUMED_GPUS} (GPUS_PER_NODE={ASSUMED_GPUS})", file=sys.stderr)
         asked = [f"GPUS_PER_NODE={ASSUMED_GPUS}", *asked]
-    return load("amd", None, arguments=asked)
+    return load("amd", visible or None, arguments=asked)
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
@@ -107,14 +95,14 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
-def _print(model: str, shipped: Path, primus: Primus, found: Sequence[Difference]) -> None:
+def _print(model: str, shipped: Path, primus: Primus, found: Sequence[tuple[str, str, str, str]]) -> None:
     print(f"{model}: {shipped.relative_to(primus.root)} and ours differ in {len(found)} keys")
     if not MODELS[model].is_own_primus_preset:
         print("  Primus ships nothing for this model: ours is made from this file of a model of the same shape")
-    rows = [Difference("key", "theirs", "ours", "why"), *found]
+    rows = [("key", "theirs", "ours", "why"), *found]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + f"  {row.why}")
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + f"  {row[3]}")
     print()
 
 

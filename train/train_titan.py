@@ -91,16 +91,14 @@ class Titan(trainer.Framework):
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
         """Build the trainer with torchtitan's own weights, replace them, and train."""
         config = job.config
-        made = recipe.make(config, job.spec, data.dataset)
-        training = BenchmarkTrainer(made.settings, recorder)
+        settings, adapter = recipe.make(config, job.spec, data.dataset)
+        training = BenchmarkTrainer(settings, recorder)
         (model,) = training.model_parts
         recipe.zero_biases(model)
         if config.platform == "cpu":
             titan_cpu.sum_only(model)
 
         def fill(weights: WeightSource) -> None:
-            assert made.spec.state_dict_adapter is not None
-            adapter = made.spec.state_dict_adapter(made.model_arguments, None)
             recipe.fill(model, adapter, job.spec, weights, DTYPES[config.precision])
 
         ready(training, data.dataset, fill)

@@ -300,22 +300,6 @@ def get(name: str, size: str = "full", *, proxy_layers: int = 4) -> ModelSpec:
     return replace(full, size="proxy", num_layers=proxy_layers)
 
 
-def can_train(framework: str, name: str) -> bool:
-    """Return whether a framework has what it needs to build the model."""
-    if framework == "titan":
-        return _is_torchtitan(MODELS[name].spec)
-    model = MODELS[name]
-    needed = {"nemo": model.nemo_recipe, "bridge": model.bridge_recipe, "prim": model.primus_preset}
-    return framework not in needed or needed[framework] is not None
-
-
-def _is_torchtitan(spec: ModelSpec) -> bool:
-    """Return whether train/titan/recipe.py can express the spec: of torchtitan's two classes the one that scales rotary
-    frequencies has no norms of queries and keys and cannot get a bias, and a shared embedding is not filled."""
-    is_plain = not spec.qkv_bias and not spec.query_key_norm
-    return not spec.tie_word_embeddings and (spec.rope_scaling is None or is_plain)
-
-
 def named_in(text: str) -> list[str]:
     """Return the models whose names occur in `text`, without a name that is a part of another one that occurs."""
     found = [name for name in NAMES if name in text.lower()]

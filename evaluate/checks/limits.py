@@ -19,6 +19,7 @@ from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.capacity import spec_of
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss, utilisation
+from utils.frameworks import MEGATRON
 from utils.models import ModelSpec, UnknownModelError
 from utils.results.schema import Result
 
@@ -30,8 +31,6 @@ COUNT_RELATIVE = 1e-3
 """Tolerance of the parameter count; one layer of a model is 2 % of it or more."""
 VOCABULARY_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of this number times the tensor-parallel size."""
-MEGATRON = ("mega", "nemo", "bridge", "prim")
-"""Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
 _LAYERS_OF_OTHERS = {
     **dict.fromkeys(MEGATRON, ("forcausallm", "transformers", "huggingface", "hf_")),
     "hf": ("megatron", "mcore", "transformer_engine"),

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evaluate.fairness.effects import HANDICAP, NO_EFFECT, NOT_JUDGED, canonical, effect_of
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, UNKNOWN, Item, Sides
+from utils.frameworks import FRAMEWORKS, MEGATRON
 from utils.provenance.origin import on_record
 from utils.provenance.variables import READERS
 from utils.results.schema import Result
 
 NOT_SET = "not set"
-NO_ENGINE = ("hf", "titan")
+WITHOUT_ENGINE = FRAMEWORKS.keys() - MEGATRON
 """Frameworks whose layers are never TransformerEngine's."""
 
 
@@ -92,7 +93,7 @@ def _may_run(reader: str, result: Result) -> bool:
         "amd": platform == "amd",
         "collectives": has_collectives,
         "rccl": has_collectives and platform == "amd",
-        "engine": framework not in NO_ENGINE and may_be_engine,
+        "engine": framework not in WITHOUT_ENGINE and may_be_engine,
         "primus": framework == "prim",
         "nodes": len(result["provenance"].get("hosts") or ()) > 1,
     }

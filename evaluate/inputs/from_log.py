@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import sections
+from utils.frameworks import VENDOR_OF
 from utils.logs.reader import ASKED
 from utils.logs.run_log import RunLog
 from utils.models import get as get_model
@@ -21,7 +22,6 @@ from utils.settings.keys import NO_RECIPE
 PARAMETERS_RELATIVE = 0.02
 """A padded vocabulary changes the parameter count by far less than this, another model by far more."""
 UNKNOWN = "unknown"
-_PLATFORM_OF = {"prim": "amd", "nemo": "nvd", "bridge": "nvd"}
 _STACKS = {"amd": "rocm", "nvd": "cuda", "cpu": "cpu"}
 OF_LOG = {"max_steps": "total_steps", "num_gpus": "world_size"}
 """Keys of `training_config` whose facts have another name in a RunLog."""
@@ -94,8 +94,8 @@ def _platform(run: RunLog, given: Given) -> tuple[str, list[str]]:
     is_amd = any("hip" in name or "rocm" in name for name in run.memory)
     if known := given["platform"] or run.fact("platform") or ("amd" if is_amd else None):
         return str(known), []
-    if run.framework in _PLATFORM_OF:
-        platform = _PLATFORM_OF[run.framework]
+    if run.framework in VENDOR_OF:
+        platform = VENDOR_OF[run.framework]
         return platform, [f"platform: {platform}, which {run.framework} is made for; the log does not name it"]
     return UNKNOWN, ["platform: the log does not name it; say it with --platform"]
 

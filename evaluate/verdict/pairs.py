@@ -21,10 +21,9 @@ from evaluate.metrics.steady import steps_text
 from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
 from evaluate.verdict.ratios import times
 from evaluate.verdict.side_names import PLATFORMS, device_name, in_words, setting_of, suffixes, terms
+from utils.frameworks import VENDOR_OF
 from utils.results.schema import Result
 
-VENDOR_FRAMEWORKS = ("nemo", "bridge", "prim")
-"""Frameworks of one vendor each; a comparison of platforms pairs them with each other."""
 NODES, BEST = "nodes", "best"
 """The second is the method that tunes each side by the means of its vendor."""
 UNKNOWN_DEVICE = "unknown device"
@@ -174,7 +173,7 @@ def _sides(entries: Sequence[Entry], by: str) -> dict[str, list[Entry]]:
 
 def _may_meet(a: Result, b: Result) -> bool:
     """Return whether the frameworks of two sides may be compared: they are one, or each is its own vendor's."""
-    are_vendors = {a["framework"], b["framework"]} <= set(VENDOR_FRAMEWORKS)
+    are_vendors = {a["framework"], b["framework"]} <= VENDOR_OF.keys()
     return bool(a["framework"] == b["framework"] or (are_vendors and a["platform"] != b["platform"]))
 
 

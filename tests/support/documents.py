@@ -14,7 +14,8 @@ from typing import Any
 from train.job.job import Job
 from train.preflight.fit import devices_of, fit_row
 from train.settings_map import environment_rows, map as settings_map, row
-from utils.memory.estimate import FRAMEWORKS
+from utils.frameworks import FRAMEWORKS, VENDOR_OF
+from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.models import NAMES, get
 from utils.settings.config import ROOT, RunConfig, load
 
@@ -22,13 +23,9 @@ FOLDER = ROOT / "docs" / "generated"
 RUNS = ROOT / "docs" / "examples" / "fair"
 GPUS, MODEL = 8, "llama"
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
-PLATFORMS_OF = dict.fromkeys(("mega", "hf", "titan"), ("nvd", "amd")) | {
-    "nemo": ("nvd",),
-    "bridge": ("nvd",),
-    "prim": ("amd",),
-}
-OURS = ("mega", "hf")
+OURS = tuple(name for name in FRAMEWORKS if name not in settings_map.COLUMNS)
 """Built by code of ours from no key of the map: what a run read back is all that is shown."""
+COLUMNS = (*OURS, *(name for name in FRAMEWORKS if name not in OURS))
 DOCUMENTED = (
     (8, ()),
     (8, ("SL=8192",)),
@@ -43,17 +40,17 @@ MapRowOrVariable = row.MapRow | environment_rows.Variable
 
 def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
-    lines = [_line(["what", "asked", *row.ALL_FRAMEWORKS]), _line(["---"] * (2 + len(row.ALL_FRAMEWORKS)))]
+    lines = [_line(["what", "asked", *COLUMNS]), _line(["---"] * (2 + len(COLUMNS)))]
     for one in (*settings_map.ROWS, *environment_rows.ENVIRONMENT):
         asked = _by_vendor(one, configs, {platform: _wanted(one, config) for platform, config in configs.items()})
-        cells = [_cell(one, name, configs, ran.get(name)) for name in row.ALL_FRAMEWORKS]
+        cells = [_cell(one, name, configs, ran.get(name)) for name in COLUMNS]
         lines.append(_line([one.name, asked, *cells]))
     return "\n".join(lines)
 
 
 def keys_table() -> str:
     """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
-    names = [name for name in row.ALL_FRAMEWORKS if name not in OURS]
+    names = COLUMNS[len(OURS) :]
     lines = [_line(["what", *names]), _line(["---"] * (1 + len(names)))]
     for one in (*settings_map.ROWS, *environment_rows.ENVIRONMENT):
         entries = [_entry(one, name) for name in names]
@@ -86,7 +83,8 @@ def _cell(
     if framework in OURS and isinstance(one, row.MapRow):
         return "" if was is None else f"**{was}**"
     entry = _entry(one, framework)
-    values = {platform: _value(one, framework, configs[platform]) for platform in PLATFORMS_OF[framework]}
+    platforms = [VENDOR_OF[framework]] if framework in VENDOR_OF else VENDORS
+    values = {platform: _value(one, framework, configs[platform]) for platform in platforms}
     value = _by_vendor(one, configs, values)
     asked, fixed = ("", " (fixed)") if isinstance(entry, row.Fixed) else ("asked: ", "")
     if was == value:
@@ -149,7 +147,7 @@ def fit_table() -> str:
     for gpus, settings in DOCUMENTED:
         asked = int(dict(one.split("=") for one in settings).get("SL", 0))
         for model in (one for one in NAMES if asked <= get(one).max_position_embeddings):
-            for framework in FRAMEWORKS:
+            for framework in ESTIMATED:
                 arguments = ["DATASET=synth", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
                 job = Job(load("nvd", gpus, arguments=arguments, environ={}), framework, model)
                 what = " ".join([f"`{framework}`", model, *(f"`{one}`" for one in settings)])

@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
+from utils.frameworks import FRAMEWORKS
+
 SETTINGS = (
     *("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=20", "LR=1e-3", "WARMUP_ITERS=2", "PRECISION=fp32"),
     "MODEL_SIZE=tiny",
@@ -32,8 +34,7 @@ LOSS_BOUND = 2e-6
 GRAD_NORM_BOUND = 2e-4
 BF16_LOSS_BAND = 8e-5
 BF16_GRAD_NORM_BAND = 2e-2
-OWN_PYTHON = ("bridge", "nemo", "titan")
-"""Frameworks that have an environment of their own."""
+OWN_PYTHON = tuple(name for name, one in FRAMEWORKS.items() if one.has_own_python)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from checkout import ROOT
 
 from train import matrix
 from utils.errors import ConfigError
-from utils.settings import combinations, config as configure
+from utils.settings import config as configure
 from utils.settings.config import load
 
 ONE_JOB = ("--platform", "amd", "--dry-run", "GPUS_PER_NODE=8", "MODEL=llama", "RUNS=1")
@@ -95,7 +95,6 @@ def test_the_framework_that_runs_in_anothers_place_is_said_with_the_plan(monkeyp
 def test_the_best_method_takes_the_recipe_of_this_machines_gpu_or_says_whose_it_takes(
     monkeypatch, gpu, micro_batch, note
 ):
-    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
     monkeypatch.setattr(matrix.plan, "visible_gpus", lambda platform: 8)
     monkeypatch.setattr(matrix.plan, "visible_device", lambda platform: gpu)
     one = matrix.plan.make("amd", ["METHOD=best"])
@@ -108,14 +107,16 @@ def test_the_best_method_takes_the_recipe_of_this_machines_gpu_or_says_whose_it_
 NONE, BOTH = (), ("bridge", "nemo")
 
 
-def interpreter(name, here, platform):
-    if name not in here:
-        raise ConfigError(f"{name}: no container")
-    return "/python"
+def without_missing(patch, here, *arguments, **named):
+    """Return what `without_missing` of the matrix returns where these frameworks have a Python."""
 
+    def python_of(name, platform):
+        if name not in here:
+            raise ConfigError(f"{name}: no container")
+        return "/python"
 
-def interpreters(here):
-    return {name: partial(interpreter, name, here) for name in BOTH}
+    patch.setitem(matrix.without_missing.__globals__, "python_of", python_of)
+    return matrix.without_missing(*arguments, **named)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_a_matrix_leaves_out_or_replaces_what_has_no_python_here_and_says_so(
     monkeypatch, capsys, platform, settings, here, runs, said
 ):
     monkeypatch.delenv("FRAMEWORK", raising=False)
-    narrowed = matrix.without_missing(platform, settings, interpreters(here))
+    narrowed = without_missing(monkeypatch, here, platform, settings)
     assert load(platform, 1, arguments=narrowed, environ={}).frameworks == runs
     assert tuple(capsys.readouterr().err.splitlines()) == said
 
@@ -156,5 +157,5 @@ def test_a_matrix_leaves_out_or_replaces_what_has_no_python_here_and_says_so(
 )
 def test_dry_run_plans_what_an_image_holds_or_can_be_made(monkeypatch, platform, visible, frameworks):
     monkeypatch.setitem(matrix.without_missing.__globals__, "visible_gpus", lambda platform: visible)
-    planned = matrix.without_missing(platform, ["FRAMEWORK=all"], interpreters(NONE), is_dry_run=True)
+    planned = without_missing(monkeypatch, NONE, platform, ["FRAMEWORK=all"], is_dry_run=True)
     assert load(platform, 8, arguments=planned, environ={}).frameworks == frameworks

@@ -6,23 +6,17 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from train.machine import gpus
 from utils.errors import ConfigError
+from utils.frameworks import FRAMEWORKS, counterpart, in_all
 from utils.hardware.detect import visible_gpus
-from utils.settings.combinations import COUNTERPART, OF_PLATFORM
 from utils.settings.config import ROOT, values_of
 
 ERROR = "error: "
 OLDER = {"bridge": "nemo"}
 """Framework that runs in the place of another vendor's where the image has no newer one."""
-Interpreters = Mapping[str, Callable[[str], str]]
-"""Function that returns the Python of a framework on a platform, by framework."""
-
-
-OWN = ("nemo", "bridge", "titan")
-"""Frameworks whose ranks never run with the suite's own Python, which has other package versions."""
 
 
 @functools.cache
@@ -49,15 +43,13 @@ def python_of(name: str, platform: str) -> str:
     return path
 
 
-def without_missing(
-    platform: str, settings: Sequence[str], interpreters: Interpreters, *, is_dry_run: bool = False
-) -> list[str]:
+def without_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool = False) -> list[str]:
     """Return the settings of a matrix with only those frameworks that have a Python here, each change said on stderr.
 
-    FRAMEWORK=all loses the frameworks of `interpreters` that have none. Where only one of `OLDER` is there, it is the
-    counterpart of another vendor's framework. A framework that is asked for by name stays: its job has the error.
-    On a CPU environments are made here; a dry run makes none and assumes that they can be made. On a machine without
-    the platform's GPUs it assumes the frameworks of the vendor's image. Raises HardwareError as `visible_gpus` does.
+    FRAMEWORK=all loses the frameworks that have none. Where only one of `OLDER` is there, it is the counterpart of
+    another vendor's framework. A framework that is asked for by name stays: its job has the error. On a CPU
+    environments are made here; a dry run makes none and assumes that they can be made. On a machine without the
+    platform's GPUs it assumes the frameworks of the vendor's image. Raises HardwareError as `visible_gpus` does.
     """
     asked = values_of(platform, settings)["FRAMEWORK"].text
     if is_dry_run and not (gpus.has_torch() and visible_gpus(platform)):
@@ -68,33 +60,33 @@ def without_missing(
             )
         return list(settings)
     if asked == "all":
-        return _with_those_here(platform, settings, interpreters)
+        return _with_those_here(platform, settings)
     names = asked.split(",")
     for name in names:
-        newer = COUNTERPART.get((platform, name), "")
-        if newer in OLDER and (reason := _missing(newer, platform, interpreters)) is not None:
+        newer = counterpart(name, platform)
+        if newer in OLDER and (reason := _missing(newer, platform)) is not None:
             older = OLDER[newer]
-            if _missing(older, platform, interpreters) is None:
+            if _missing(older, platform) is None:
                 print(f"FRAMEWORK={name}: {older} runs in place of {newer}: {reason}", file=sys.stderr)
                 return [*settings, f"FRAMEWORK={','.join(older if one == name else one for one in names)}"]
     return list(settings)
 
 
-def _with_those_here(platform: str, settings: Sequence[str], interpreters: Interpreters) -> list[str]:
-    reasons = {name: _missing(name, platform, interpreters) for name in OF_PLATFORM[platform] if name in interpreters}
+def _with_those_here(platform: str, settings: Sequence[str]) -> list[str]:
+    reasons = {name: _missing(name, platform) for name in in_all(platform) if FRAMEWORKS[name].has_own_python}
     for name, reason in reasons.items():
         if reason is not None:
             print(f"FRAMEWORK=all: {name} is left out: {reason}", file=sys.stderr)
     if not any(reasons.values()):
         return list(settings)
-    here = (name for name in OF_PLATFORM[platform] if reasons.get(name) is None)
+    here = (name for name in in_all(platform) if reasons.get(name) is None)
     return [*settings, f"FRAMEWORK={','.join(here)}"]
 
 
-def _missing(name: str, platform: str, interpreters: Interpreters) -> str | None:
+def _missing(name: str, platform: str) -> str | None:
     """Return the reason why a framework has no Python here, None where it has one."""
     try:
-        interpreters[name](platform)
+        python_of(name, platform)
     except ConfigError as error:
         return str(error)
     return None

@@ -106,16 +106,10 @@ def main(framework: Framework) -> int:
     # train/job/supervise.py requests the stack of a rank that hangs
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        config = load(
-            options.platform,
-            int(os.environ["LOCAL_WORLD_SIZE"]),
-            arguments=[*options.settings, f"FRAMEWORK={framework.name}", f"MODEL={options.model}"],
-        )
+        job, data = job_of(framework.name, options, int(os.environ["LOCAL_WORLD_SIZE"]))
+        config = job.config
         if config.num_gpus != int(os.environ["WORLD_SIZE"]):
             raise ConfigError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the settings say {config.num_gpus} ranks")
-        job = Job(config, framework.name, options.model, options.run_number, options.attempt)
-        prefix = data_prefix(config, options.model)
-        data = Data(config, prefix, describe(prefix, config.data_dir, config=config))
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -161,12 +155,14 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
             fill(source)
         digest = None if source is None else combined_digest(source.digests)
         report.fingerprint = fingerprint(job, data, dataset, digest)
-        print_start(job, report)
+        if report.is_reporter:
+            print_start(job, report)
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()  # the peak of the steps, not of the building
 
     framework.run(job, data, source, report.recorder, ready)
-    print_end(job, report)
+    if report.is_reporter:
+        print_end(job, report)
 
 
 @contextmanager
@@ -203,6 +199,18 @@ def arguments(framework: str) -> argparse.Namespace:
     parser.add_argument("--attempt", type=int, default=1, help="number of the attempt at this run, from 1")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     return parser.parse_args()
+
+
+def job_of(framework: str, options: argparse.Namespace, visible: int | None) -> tuple[Job, Data]:
+    """Return the job of a command line and its data; `visible` is the number of GPUs of this machine.
+
+    Raises ConfigError or DataError for bad settings or data.
+    """
+    settings = [*options.settings, f"FRAMEWORK={framework}", f"MODEL={options.model}"]
+    config = load(options.platform, visible, arguments=settings)
+    prefix = data_prefix(config, options.model)
+    data = Data(config, prefix, describe(prefix, config.data_dir, config=config))
+    return Job(config, framework, options.model, options.run_number, options.attempt), data
 
 
 def recorder(job: Job, is_reporter: bool) -> StepRecorder:
@@ -324,9 +332,7 @@ def _same(value: Any, built: Any) -> bool:
 
 
 def print_start(job: Job, report: JobReport) -> None:
-    """Print, on the reporting rank, the model, machine and settings of the training."""
-    if not (report.recorder and report.recorder.is_reporter):
-        return
+    """Print the model, machine and settings of the training."""
     config, resolved = job.config, report.resolved
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions().items())
     unit = "ranks on" if config.platform == "cpu" else "x"
@@ -345,9 +351,7 @@ def print_start(job: Job, report: JobReport) -> None:
 
 
 def print_end(job: Job, report: JobReport) -> None:
-    """Print, on the reporting rank, the measurements."""
-    if not (report.recorder and report.recorder.is_reporter):
-        return
+    """Print the measurements."""
     result = report.result("ok", None)
     speed, losses = result["performance_metrics"], result["loss_values"]
     print(

@@ -46,6 +46,11 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return named if spec.tie_word_embeddings else named | {"lm_head.weight": (spec.vocab_size, hidden)}
 
 
+def flat_parameters(spec: ModelSpec) -> dict[str, int]:
+    """Return the size of each parameter of one dimension, norms and biases, by name; they get no weight decay."""
+    return {name: shape[0] for name, shape in shapes(spec).items() if len(shape) == 1}
+
+
 class EqualWeights:
     """A WeightSource: matrices from a normal distribution of mean 0 and `std`, norms 1, biases 0.
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from train.common.resolved import one_recompute
 from utils.models import MODELS, ModelSpec
 
 _ATEN = torch.ops.aten
@@ -108,10 +109,7 @@ def set_recompute(model: PreTrainedModel, recompute: str) -> None:
 
 def read_recompute(model: PreTrainedModel) -> str:
     """Return `none`, `selective` or `full`, from the layers; raise ValueError where they differ."""
-    kinds = {_of_layer(layer) for layer in model.model.layers}
-    if len(kinds) != 1:
-        raise ValueError(f"layers differ in what they compute again: {sorted(kinds)}")
-    return kinds.pop()
+    return one_recompute(map(_of_layer, model.model.layers))
 
 
 def _of_layer(layer: Any) -> str:

@@ -9,13 +9,13 @@ import sys
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend
 from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
 from train.common.kernels import PRECISIONS, name_of
-from train.hf import sharding
+from train.common.resolved import class_of, communication_facts, optimizer_facts, policy_of
 from train.hf.model import read_recompute
 from train.job.report import MismatchError
 from utils.models import RopeScaling
@@ -28,7 +28,17 @@ ROTARY = "apply_rotary_pos_emb"
 
 def read(training: Any) -> dict[str, Any]:
     """Return the `resolved_config` section of a built Trainer."""
-    return _batch(training) | _model(training) | _optimizer(training) | _communication(training)
+    optimizer = getattr(training.optimizer, "optimizer", training.optimizer)  # accelerate wraps it
+    return (
+        _batch(training)
+        | _model(training)
+        | optimizer_facts(optimizer, optimizer.state_dtype, training.lr_scheduler, training.args.max_grad_norm)
+        | communication_facts(_policy(training.model), _dtypes(training)[1], training.model.device)
+    )
+
+
+def _policy(model: PreTrainedModel) -> MixedPrecisionPolicy | None:
+    return policy_of(model.model.layers[0])
 
 
 def _batch(training: Trainer) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
         **({"query_key_norm": True} if len(_query_key_norms(attention)) == 2 else {}),
         "attention_backend": _attention_backend(training),
-        "layer_implementation": _class_name(model),
+        "layer_implementation": class_of(model).__name__,
         "init_std": settings.initializer_range,
         "recompute": read_recompute(model),
         "hf_kernels": _kernels(model),
@@ -119,7 +129,7 @@ def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:
         "cross_entropy_loss_fusion": model.forward,
     }
     never = ("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion", "gradient_accumulation_fusion")
-    averages = sharding.policy_of(model) is not None and model.device.type == "cuda"  # gloo cannot
+    averages = _policy(model) is not None and model.device.type == "cuda"  # gloo cannot
     of_liger = {name: _package(function) == LIGER for name, function in functions.items()}
     return dict.fromkeys(never, False) | of_liger | {"average_in_collective": averages}
 
@@ -142,11 +152,6 @@ def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, flo
         high_frequency_factor=rope["high_freq_factor"],
         original_max_position_embeddings=rope["original_max_position_embeddings"],
     ).__dict__
-
-
-def _class_name(model: PreTrainedModel) -> str:
-    """Return the name of transformers' class; FSDP2 gives a sharded model a class of its own, derived from it."""
-    return next(kind.__name__ for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
 
 
 def _attention_backend(training: Any) -> str:
@@ -182,45 +187,9 @@ def sdpa_kernel(attention: Any, length: int, window: int | None, dtype: torch.dt
     return SDPBackend(chosen).name.lower().removesuffix("_attention")
 
 
-def _optimizer(training: Trainer) -> dict[str, Any]:
-    optimizer = getattr(training.optimizer, "optimizer", training.optimizer)  # accelerate wraps it
-    decayed, not_decayed = optimizer.param_groups
-    rule = training.lr_scheduler.lr_lambdas[0]
-    peak = training.lr_scheduler.base_lrs[0]
-    return {
-        "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
-        "optimizer_state": PRECISIONS[optimizer.state_dtype],
-        "lr": peak,
-        "min_lr": peak * rule.floor,
-        "warmup_iters": rule.warmup_iterations,
-        "weight_decay": decayed["weight_decay"],
-        "beta1": decayed["betas"][0],
-        "beta2": decayed["betas"][1],
-        "adam_eps": decayed["eps"],
-        "clip_grad": training.args.max_grad_norm,
-        "parameters_without_weight_decay": sum(p.numel() for p in not_decayed["params"])
-        if not_decayed["weight_decay"] == 0
-        else 0,
-    }
-
-
-def _communication(training: Trainer) -> dict[str, Any]:
-    reduces_in = _dtypes(training)[1]
-    is_sharded = sharding.policy_of(training.model) is not None
-    # gloo's collectives on a CPU wait until they are done
-    can_overlap = is_sharded and training.model.device.type == "cuda"
-    return {
-        "distributed_optimizer": is_sharded,
-        "gradient_dtype": PRECISIONS[reduces_in],
-        "gradient_reduce_dtype": name_of(reduces_in),
-        "overlap_grad_reduce": can_overlap,
-        "overlap_param_gather": can_overlap,
-    }
-
-
 def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:
     """Return the dtype in which layers compute, and that in which gradients are accumulated and reduced."""
-    policy, held = sharding.policy_of(training.model), next(training.model.parameters()).dtype
+    policy, held = _policy(training.model), next(training.model.parameters()).dtype
     if policy is not None:
         computes_in = policy.param_dtype or held
         return computes_in, policy.reduce_dtype or computes_in

@@ -15,8 +15,8 @@ from typing import Any
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
-from transformers import PreTrainedModel, TrainingArguments
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from transformers import TrainingArguments
 
 from train.common.kernels import DTYPES
 from utils.settings.config import RunConfig
@@ -61,9 +61,3 @@ def place_cpu_ranks(accelerator: Accelerator, arguments: TrainingArguments) -> N
     state.distributed_type = PartialState._shared_state["distributed_type"] = kind
     if arguments.fsdp_plugin_args is not None:
         state.fsdp_plugin = FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
-
-
-def policy_of(model: PreTrainedModel) -> MixedPrecisionPolicy | None:
-    """Return the dtypes with which a layer was sharded, None where the model is not sharded."""
-    layer = model.model.layers[0]
-    return layer._get_fsdp_state()._mp_policy if isinstance(layer, FSDPModule) else None

@@ -186,21 +186,6 @@ StepReader = Callable[[], tuple[Any, Any, float]]
 """Function that returns (loss, gradient norm, learning rate) of the step that has just ended."""
 
 
-def hf_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
-    """Return a `BenchmarkCallback` for the Hugging Face Trainer that feeds the recorder."""
-    from transformers import TrainerCallback
-
-    class BenchmarkCallback(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            recorder.start()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            loss, grad_norm, learning_rate = read_step()
-            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
-
-    return BenchmarkCallback()
-
-
 def lightning_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
     """Return a `BenchmarkCallback` for Lightning (and so NeMo) that feeds the recorder.
 

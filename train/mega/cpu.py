@@ -102,21 +102,17 @@ def redirect_primus() -> None:
     """
     redirect_framework()
     cuda: Any = torch.cuda
-    _answer(cuda, lambda: None, "set_device", "reset_peak_memory_stats", "empty_cache", "_lazy_init", "init")
-    _answer(cuda, lambda: 0, "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-    _answer(cuda, lambda: True, "is_available")
-    _answer(cuda, lambda: int(os.environ["LOCAL_WORLD_SIZE"]), "device_count")
-    _answer(cuda, lambda: _PROPERTIES, "get_device_properties")
-    _answer(cuda, lambda: (_PROPERTIES.major, _PROPERTIES.minor), "get_device_capability")
-    _answer(cuda, lambda: _PROPERTIES.name, "get_device_name")
-    _answer(cuda, lambda: (_PROPERTIES.total_memory // 2, _PROPERTIES.total_memory), "mem_get_info")
-    _answer(cuda, lambda: defaultdict(int), "memory_stats")
+    for names, answer in _PRIMUS_ON_CPU.items():
+        _answer(cuda, answer, *names)
     # torch itself goes on without a device; its build for CUDA would ask the driver when it pins memory and in AdamW
     _answer(torch.accelerator, lambda: None, "current_accelerator")
     cuda.Event = cuda.default_stream = _Queue
     cuda.random.set_rng_state = _CUDA_ON_CPU["set_rng_state"]
     _use_gloo(torch.distributed)
-    _profile_the_cpu(torch.autograd.profiler)
+    # Primus always has torch.profiler record the GPU too, where torch would find none
+    profiler: Any = torch.autograd.profiler
+    profile = profiler.profile
+    profiler.profile = lambda *args, **keywords: profile(*args, **keywords | {"use_device": None})
 
 
 _PROPERTIES = SimpleNamespace(
@@ -129,6 +125,18 @@ _PROPERTIES = SimpleNamespace(
     warp_size=64,
 )
 """Properties of the device that is reported. Nothing of the training depends on its memory, of which half is free."""
+_PRIMUS_ON_CPU: dict[tuple[str, ...], Callable[[], Any]] = {
+    ("set_device", "reset_peak_memory_stats", "empty_cache", "_lazy_init", "init"): lambda: None,
+    ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"): lambda: 0,
+    ("is_available",): lambda: True,
+    ("device_count",): lambda: int(os.environ["LOCAL_WORLD_SIZE"]),
+    ("get_device_properties",): lambda: _PROPERTIES,
+    ("get_device_capability",): lambda: (_PROPERTIES.major, _PROPERTIES.minor),
+    ("get_device_name",): lambda: _PROPERTIES.name,
+    ("mem_get_info",): lambda: (_PROPERTIES.total_memory // 2, _PROPERTIES.total_memory),
+    ("memory_stats",): lambda: defaultdict(int),
+}
+"""Answers of torch.cuda to Primus, by the functions that give them."""
 
 
 class _Queue:
@@ -172,16 +180,6 @@ def _use_gloo(distributed: Any) -> None:
         return group(*args, **keywords)
 
     distributed.init_process_group, distributed.new_group = init_process_group, new_group
-
-
-def _profile_the_cpu(profiler: Any) -> None:
-    """Have torch.profiler record the CPU alone: Primus always asks for the GPU too, where torch would find none."""
-    record = profiler.profile
-
-    def profile(*args: Any, **keywords: Any) -> Any:
-        return record(*args, **keywords | {"use_device": None})
-
-    profiler.profile = profile
 
 
 def _answer(owner: Any, answer: Callable[[], Any], *names: str) -> None:

@@ -78,7 +78,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     )
     if has_recipes:
         recompute.connect(model)
-    if with_engine and model.post_process and not _adds_exactly():
+    if with_engine and model.post_process and not kernels.is_exact("cuda"):
         model.output_layer.gradient_accumulation_fusion = False  # megatron-core's own, beside layers that need no help
     return model if config.platform == "cpu" else model.cuda()
 
@@ -128,25 +128,13 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         cross_entropy_loss_fusion=has_gpu and config.precision != "fp32",  # megatron-core's own needs bf16
         masked_softmax_fusion=False,  # no core attention of ours has a softmax of its own
         # TransformerEngine's layers add inside their own products
-        gradient_accumulation_fusion=has_gpu and (with_engine or _adds_exactly()),
+        gradient_accumulation_fusion=has_gpu and (with_engine or kernels.is_exact("cuda")),
         attention_softmax_in_fp32=True,
-        attention_backend=AttnBackend[_attention_backend(config)],
+        # AMD's images set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=1 ("required since v26.2", rocm/primus, Dockerfile of
+        # v26.4), which is megatron-core's `fused`. It also forbids the composed kernel: a missing one is an error
+        attention_backend=AttnBackend["fused" if config.platform == "amd" else "auto"],
         **recompute.settings(config.recompute, with_engine),
     )
-
-
-def _attention_backend(config: RunConfig) -> str:
-    """Return the kind of attention that mega allows TransformerEngine, by megatron-core's name.
-
-    AMD's images set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=1 ("required since v26.2", rocm/primus, Dockerfile of v26.4),
-    which is megatron-core's `fused`. It also forbids the composed kernel, so that a missing one is an error.
-    """
-    return "fused" if config.platform == "amd" else "auto"
-
-
-def _adds_exactly() -> bool:
-    """Return whether the functions that megatron-core's own linear layers call add weight gradients exactly."""
-    return kernels.is_exact("cuda")
 
 
 def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: bool) -> Any:

@@ -88,7 +88,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     gpt = gpt_of(model)
     settings, layer = gpt.config, gpt.decoder.layers[0]
     attention = layer.self_attention
-    core = attention.core_attention
+    core, bias = attention.core_attention, getattr(attention.linear_qkv, "bias", None)
     is_local = isinstance(core, SdpaCoreAttention)
     window = core.window_size if is_local else settings.window_size
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
@@ -104,7 +104,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "num_query_groups": attention.num_query_groups_per_partition * tensor_parallel,
         "fp8_recipe": resolved_recipe(settings),
         "norm_eps": _norm_epsilon(layer),
-        "qkv_bias": _has_bias(attention.linear_qkv),
+        "qkv_bias": bias is not None and bias.numel() > 0,
         "rope_base": _rope_base(gpt),
         "rope_scaling": _rope_scaling(gpt),
         "sliding_window": None if window is None else window[0] + 1,
@@ -242,11 +242,6 @@ def _query_key_norms(attention: Any) -> list[Any]:
         for norm in norms
         if norm is not None and not isinstance(norm, IdentityOp) and tuple(norm.weight.shape) == (channels,)
     ]
-
-
-def _has_bias(linear: torch.nn.Module) -> bool:
-    bias = getattr(linear, "bias", None)
-    return bias is not None and bias.numel() > 0
 
 
 def _rope_base(gpt: GPTModel) -> float:

@@ -10,20 +10,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
+from train.common.weights import flat_parameters
 from train.prim.checkpoint import was_loaded
-from train.settings_map.map import ROWS
-from train.settings_map.row import Override, recipe_of
+from train.settings_map.map import ROWS, entry_of
+from train.settings_map.row import resolved_recipe
 from utils.models import ModelSpec, RopeScaling
 from utils.results.schema import SECTIONS
-from utils.settings.keys import NO_RECIPE
 
 WIDTH = 48
 _PRINTED = {
     row.resolved: key
     for row in ROWS
-    if row.resolved is not None and isinstance(row.prim, Override) and (key := row.prim.unchanged_key)
+    if row.resolved is not None and (key := getattr(entry_of(row, "prim"), "unchanged_key", None))
 }
 FUSED_OPS = {
     name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")
@@ -45,6 +46,7 @@ PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """Names of the suite for names of torch."""
 LOCAL_ATTENTION = "megatron_core:dot_product"
 """Core attention of local layers: `DotProductAttention` of megatron-core, whatever `attention_backend` is."""
+_NO_RECIPE = {"fp8_recipe": None, "fp4_recipe": None}
 _ANSI = re.compile(r"\x1b?\[[0-9;]*m")
 _ARGUMENT = re.compile(r"(?:^|\s)(?P<name>[A-Za-z]\w*) (?P<dots>\.+) (?P<value>.*)$")
 _PARAMETERS = re.compile(
@@ -79,7 +81,11 @@ class Arguments:
         elif match := _VOCABULARY.search(text):
             self.padded_vocabulary = int(match["size"])
         elif match := _ATTENTION_RAN.search(text):
-            self.attention = _attention_that_ran(match["kernel"].lower(), match["which"])
+            kernel, which = match["kernel"].lower(), match["which"]
+            libraries = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}
+            self.attention = {"attention_backend": f"transformer_engine:{kernel}"}
+            if library := libraries[kernel]:
+                self.attention["attention_library"] = library
         elif _END in text:
             self.is_complete = bool(self.values)
         elif (match := _ARGUMENT.search(text)) and len(match["name"]) + len(match["dots"]) == WIDTH:
@@ -92,7 +98,10 @@ class Arguments:
         why = dict.fromkeys(known, NO_TABLE)
         if self.is_complete:
             known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | self.attention
-            known["parameters_without_weight_decay"] = _not_decayed(self.values, spec)
+            # megatron/core/optimizer/__init__.py (core 0.15 to 0.19): weights of one dimension are not decayed, unless
+            # one of two arguments says otherwise, which older releases lack
+            is_other = self.values.get("no_weight_decay_cond_type") or self.values.get("apply_wd_to_qk_layernorm")
+            known["parameters_without_weight_decay"] = None if is_other else sum(flat_parameters(spec).values())
             if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
                 known.pop("query_key_norm", None)
             why = dict.fromkeys(known, NOT_SAID) | {
@@ -108,12 +117,13 @@ class Arguments:
 
     def _derived(self) -> dict[str, Any]:
         said = self.values
+        gbs, mbs, dp = (said.get(name) for name in ("global_batch_size", "micro_batch_size", "data_parallel_size"))
         return {
             "init": EQUAL if was_loaded(said) else NATIVE,
-            "gradient_accumulation": _accumulation(said),
+            "gradient_accumulation": int(gbs // (mbs * dp)) if gbs and mbs and dp else None,
             "precision": _precision(said),
-            # where Megatron-LM has the second name, it never reads the first, which Primus prints all the same
-            "fp8_recipe": _fp8_recipe(said),
+            "fp8_recipe": resolved_recipe(SimpleNamespace(**_NO_RECIPE | said)) if "fp8" in said else None,
+            # where Megatron-LM has the first name, it never reads the second, which Primus prints all the same
             "norm_eps": said.get("layernorm_epsilon", said.get("norm_epsilon")),
             "rope_scaling": _rope_scaling(said),
             "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
@@ -123,7 +133,8 @@ class Arguments:
             "optimizer_state": _state_precision(said),
             "gradient_dtype": PRECISIONS.get(_reduction(said) or ""),
             "gradient_reduce_dtype": _reduction(said),
-            "recompute": _recompute(said),
+            # Megatron prints None where nothing is computed again
+            "recompute": (said["recompute_granularity"] or "none") if "recompute_granularity" in said else None,
             "fused_ops": _fused(said),
         }
 
@@ -137,24 +148,8 @@ class Arguments:
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
         copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
-        return sum(self.parameters.values()) - (tensor - 1) * _norms(spec) - copies
-
-
-def _norms(spec: ModelSpec) -> int:
-    """Return the number of parameters of all norms."""
-    of_heads = 2 * spec.num_layers * spec.head_dim if spec.query_key_norm else 0
-    return (2 * spec.num_layers + 1) * spec.hidden_size + of_heads
-
-
-def _not_decayed(said: Mapping[str, Any], spec: ModelSpec) -> int | None:
-    """Return the number of parameters with one dimension, which Megatron does not decay unless it was asked to.
-
-    Rule: megatron/core/optimizer/__init__.py (core 0.15 to 0.19) and its two arguments, which older releases lack.
-    """
-    if said.get("no_weight_decay_cond_type") or said.get("apply_wd_to_qk_layernorm"):
-        return None
-    heads = spec.num_attention_heads + 2 * spec.num_query_groups
-    return _norms(spec) + (spec.num_layers * heads * spec.head_dim if spec.qkv_bias else 0)
+        norms = sum(size for name, size in flat_parameters(spec).items() if not name.endswith(".bias"))
+        return sum(self.parameters.values()) - (tensor - 1) * norms - copies
 
 
 def plain(line: str) -> str:
@@ -176,26 +171,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def _accumulation(said: Mapping[str, Any]) -> int | None:
-    gbs, mbs, dp = (said.get(name) for name in ("global_batch_size", "micro_batch_size", "data_parallel_size"))
-    return int(gbs // (mbs * dp)) if gbs and mbs and dp else None
-
-
 def _precision(said: Mapping[str, Any]) -> str | None:
     if said.get("fp8") or said.get("fp4"):
         return "fp8"
     if said.get("fp16"):
         return "fp16"
     return None if "bf16" not in said else "bf16" if said["bf16"] else "fp32"
-
-
-def _fp8_recipe(said: Mapping[str, Any]) -> str | None:
-    """Return the recipe by the name of the suite; `none` where neither fp8 nor fp4 is on."""
-    if "fp8" not in said:
-        return None
-    if said.get("fp4"):
-        return str(said.get("fp4_recipe"))
-    return recipe_of(said.get("fp8_recipe")) if said["fp8"] else NO_RECIPE
 
 
 def _fused(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,11 +205,6 @@ def _attention(said: Mapping[str, Any]) -> str:
     return f"transformer_engine:{said.get('attention_backend')}"
 
 
-def _attention_that_ran(kernel: str, which: str | None) -> dict[str, str]:
-    library = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}[kernel]
-    return {"attention_backend": f"transformer_engine:{kernel}", **({"attention_library": library} if library else {})}
-
-
 def _reduction(said: Mapping[str, Any]) -> str | None:
     """Return the type in which Megatron reduces gradients: fp32 if it accumulates in fp32, else that of parameters."""
     if said.get("accumulate_allreduce_grads_in_fp32"):
@@ -244,8 +220,3 @@ def _state_precision(said: Mapping[str, Any]) -> str | None:
         return "fp32"
     name = str(said.get("exp_avg_dtype")).removeprefix("torch.")
     return PRECISIONS.get(name, name)
-
-
-def _recompute(said: Mapping[str, Any]) -> str | None:
-    """Return `none`, `selective` or `full`; Megatron prints None where nothing is computed again."""
-    return (said["recompute_granularity"] or "none") if "recompute_granularity" in said else None

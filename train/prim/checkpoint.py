@@ -25,8 +25,6 @@ _LAYER = (
     *("input_layernorm.weight", "self_attention.linear_qkv.weight", "self_attention.linear_proj.weight"),
     *("pre_mlp_layernorm.weight", "mlp.linear_fc1.weight", "mlp.linear_fc2.weight"),
 )
-_QKV_BIAS = ("self_attention.linear_qkv.bias",)
-_QUERY_KEY_NORM = ("self_attention.q_layernorm.weight", "self_attention.k_layernorm.weight")
 _LOAD_RETURN = re.compile(r"load_return: (?P<what>.*)")
 
 
@@ -80,7 +78,11 @@ def _names(spec: ModelSpec, stage: int, stages: int) -> Iterator[tuple[str, str]
     is_first, is_last, layers = stage == 0, stage == stages - 1, spec.num_layers // stages
     if is_first:
         yield (name := "embedding.word_embeddings.weight"), name
-    in_layer = _LAYER + (_QKV_BIAS if spec.qkv_bias else ()) + (_QUERY_KEY_NORM if spec.query_key_norm else ())
+    in_layer = (
+        *_LAYER,
+        *(["self_attention.linear_qkv.bias"] if spec.qkv_bias else []),
+        *([f"self_attention.{letter}_layernorm.weight" for letter in "qk"] if spec.query_key_norm else []),
+    )
     for layer in range(layers):
         for inside in in_layer:
             yield f"decoder.layers.{layer}.{inside}", f"decoder.layers.{stage * layers + layer}.{inside}"

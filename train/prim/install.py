@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,20 +71,56 @@ class Primus:
     """An installed Primus."""
 
     root: Path
-    launcher: Launcher
+    launcher: str
+    """RUN_PRETRAIN or PRIMUS_CLI, a path inside the root."""
+
+    @property
+    def is_cli(self) -> bool:
+        """True for `primus-cli direct`, False for examples/run_pretrain.sh."""
+        return self.launcher == PRIMUS_CLI
+
+    def command(self, experiment: Path, train_log: Path) -> list[str]:
+        """Return the command of one training, to be started in the root.
+
+        examples/run_pretrain.sh takes both files from its environment (`variables`). `primus-cli direct` gets the
+        release's own settings file by name, because it would otherwise prefer ~/.primus.yaml.
+        """
+        if not self.is_cli:
+            return ["bash", RUN_PRETRAIN]
+        settings = self.root / SYSTEM_SETTINGS
+        config = ["--config", str(settings)] if settings.is_file() else []
+        return [
+            *("bash", PRIMUS_CLI, "direct", *config, "--log_file", str(train_log)),
+            *("--", "train", "pretrain", "--config", str(experiment)),
+        ]
+
+    def variables(self, experiment: Path, train_log: Path, gpu: str) -> dict[str, str]:
+        """Return the environment variables by which the launcher gets its files and the model of the GPU."""
+        if self.is_cli:
+            return {"PRIMUS_GPU_MODEL": gpu}
+        return {"EXP": str(experiment), "TRAIN_LOG": str(train_log)}
+
+    def missing_environment_file(self, gpu: str) -> Path | None:
+        """Return the file of a GPU model that `primus-cli direct` wants and the release lacks; None if there is none.
+
+        Without that file the launcher only warns, and on gfx950 the training becomes NaN (AMD-AGI/Primus issue 1178).
+        """
+        path = self.root / ENVIRONMENT_FILES / f"{gpu}.sh"
+        return path if self.is_cli and not path.is_file() else None
 
     @property
     def builds_arguments(self) -> bool:
         """True where Primus builds Megatron's arguments itself (v26.2 and later), and passes over unknown keys."""
         return (self.root / "primus" / "backends" / "megatron" / "argument_builder.py").is_file()
 
-    def preset(self, kind: str, name: str) -> dict[str, Any]:
-        """Return a preset of kind `modules` or `models` with all that it extends; ConfigError where it is missing."""
-        return _preset(self.root / "primus" / "configs" / kind / "megatron" / name)
-
     def defaults(self, model: str) -> dict[str, Any]:
-        """Return every key that a YAML for this model may override, with its default."""
-        return self.preset("modules", MODULE_PRESET) | self.preset("models", f"{MODELS[model].primus_preset}.yaml")
+        """Return every key that a YAML for this model may override, with its default.
+
+        Raises ConfigError where a preset is missing.
+        """
+        presets = self.root / "primus" / "configs"
+        of_model = _preset(presets / "models" / "megatron" / f"{MODELS[model].primus_preset}.yaml")
+        return _preset(presets / "modules" / "megatron" / MODULE_PRESET) | of_model
 
     def shipped_path(self, model: str, precision: str, gpu: str) -> Path:
         """Return the YAML that AMD ships for a model on a GPU (`MI300X`), or else on DEFAULT_GPU.
@@ -120,21 +157,23 @@ class Primus:
             commit, is_changed = origin.commit(folder, {})
             if commit is not None:
                 known[name] = commit + ("+" if is_changed else "")
-        return known | _python_versions(self.root, environ)
+        command = ["python3", "-c", VERSIONS_PROGRAM]
+        with suppress(OSError, subprocess.SubprocessError, yaml.YAMLError):
+            ran = subprocess.run(
+                command, cwd=self.root, env=dict(environ), check=True, capture_output=True, timeout=TOOL_TIMEOUT_SECONDS
+            )
+            known |= yaml.safe_load(ran.stdout)
+        return known
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Primus:
     """Return the Primus at PRIMUS_PATH (default: its place in AMD's image); raise ConfigError where there is none."""
-    return at(Path(environ.get("PRIMUS_PATH") or DEFAULT_ROOT))
-
-
-def at(root: Path) -> Primus:
-    """Return the Primus in a folder; raise ConfigError where there is none."""
+    root = Path(environ.get("PRIMUS_PATH") or DEFAULT_ROOT)
     # the older launcher is taken where both are there
     names = [name for name in (RUN_PRETRAIN, PRIMUS_CLI) if (root / name).is_file()]
     if not names or not (root / "primus" / "configs").is_dir():
         raise ConfigError(_NO_PRIMUS.format(root=root))
-    return Primus(root.absolute(), Launcher(names[0], root.absolute()))
+    return Primus(root.absolute(), names[0])
 
 
 def gpu_folder(device_name: str | None) -> str:
@@ -176,61 +215,6 @@ def _resolved(value: Any) -> Any:
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
-
-
-def _python_versions(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    command = ["python3", "-c", VERSIONS_PROGRAM]
-    try:
-        ran = subprocess.run(
-            command, cwd=root, env=dict(environ), check=True, capture_output=True, timeout=TOOL_TIMEOUT_SECONDS
-        )
-        found: dict[str, str] = yaml.safe_load(ran.stdout)
-    except (OSError, subprocess.SubprocessError, yaml.YAMLError):
-        return {}
-    return found
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """The launcher of a checkout."""
-
-    name: str
-    """RUN_PRETRAIN or PRIMUS_CLI, a path inside the checkout."""
-    root: Path
-
-    @property
-    def is_cli(self) -> bool:
-        """True for `primus-cli direct`, False for examples/run_pretrain.sh."""
-        return self.name == PRIMUS_CLI
-
-    def command(self, experiment: Path, train_log: Path) -> list[str]:
-        """Return the command of one training, to be started in the root of the checkout.
-
-        examples/run_pretrain.sh takes both files from its environment (`variables`). `primus-cli direct` gets the
-        release's own settings file by name, because it would otherwise prefer ~/.primus.yaml.
-        """
-        if not self.is_cli:
-            return ["bash", RUN_PRETRAIN]
-        settings = self.root / SYSTEM_SETTINGS
-        config = ["--config", str(settings)] if settings.is_file() else []
-        return [
-            *("bash", PRIMUS_CLI, "direct", *config, "--log_file", str(train_log)),
-            *("--", "train", "pretrain", "--config", str(experiment)),
-        ]
-
-    def variables(self, experiment: Path, train_log: Path, gpu: str) -> dict[str, str]:
-        """Return the environment variables by which the launcher gets its files and the model of the GPU."""
-        if self.is_cli:
-            return {"PRIMUS_GPU_MODEL": gpu}
-        return {"EXP": str(experiment), "TRAIN_LOG": str(train_log)}
-
-    def missing_environment_file(self, gpu: str) -> Path | None:
-        """Return the file of a GPU model that `primus-cli direct` wants and the release lacks; None if there is none.
-
-        Without that file the launcher only warns, and on gfx950 the training becomes NaN (AMD-AGI/Primus issue 1178).
-        """
-        path = self.root / ENVIRONMENT_FILES / f"{gpu}.sh"
-        return path if self.is_cli and not path.is_file() else None
 
 
 def printed_variable(line: str) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """The unified result of a Primus training: speed and losses from its log, samples checked against our data set, traces.
 
-Primus profiles by its own keys (train/settings_map/training_rows.py) and writes below its workspace. The numbers of its
+Primus profiles by its own keys (train/settings_map/prim_column.py) and writes below its workspace. The numbers of its
 marks `ProfilerStep#N` are those of the steps: Megatron calls `prof.step()` at the begin of each iteration.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from train.profiling.recording import Files, profile_content, warnings_of, write
 from train.profiling.tools import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
-from utils.logs.reader import LogFormatError, read_log
 from utils.logs.run_log import RunLog
 from utils.provenance.digests import sha256_file
 from utils.results.performance import summarize
@@ -65,11 +63,6 @@ class LogReport(JobReport):
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
 
-    def read(self, path: Path) -> None:
-        """Read the log, also of a training that failed; a log without iterations is left out."""
-        with suppress(LogFormatError, OSError):
-            self.log = read_log([path], "prim")
-
     def check_complete(self) -> None:
         """Raise NonFiniteError, IncompleteError or MismatchError where the log shows a failed or different run."""
         if self.log is None:
@@ -78,10 +71,6 @@ class LogReport(JobReport):
             raise NonFiniteError(str(self.log.reason))
         if self.log.problems:
             raise IncompleteError(f"Primus ended with exit code 0, but its log is no good run: {self.log.reason}")
-        self._check_figures(self.log)
-
-    def _check_figures(self, log: RunLog) -> None:
-        """Raise MismatchError where the log shows another training than was asked."""
         config = self.job.config
         asked = {
             "world_size": config.num_gpus,
@@ -92,7 +81,7 @@ class LogReport(JobReport):
         wrong = [
             f"{name.replace('_', ' ')}: asked {value}, the log says {fact.value} ({fact.where})"
             for name, value in asked.items()
-            if (fact := log.facts.get(name)) and fact.value != value
+            if (fact := self.log.facts.get(name)) and fact.value != value
         ]
         if wrong:
             raise MismatchError("Primus trained something else than was asked: " + "; ".join(wrong))
@@ -113,38 +102,32 @@ class LogReport(JobReport):
         return result
 
     def _add_log(self, result: dict[str, Any], log: RunLog, follower: Follower) -> None:
-        excluded = self._excluded(log)
+        excluded, profile = dict(log.excluded), self.job.config.profiled
+        if profile is not None:
+            printed = {step.number for step in log.steps} | excluded.keys()
+            excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
         steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
-        result["steps"] = [step.number for step in steps]
-        result["step_times"] = [step.step_time_seconds for step in steps]
+        result |= {
+            "steps": [step.number for step in steps],
+            "step_times": [step.step_time_seconds for step in steps],
+            "data_wait_seconds": [None] * len(steps),
+            "loss_values": [step.loss for step in steps],
+            "grad_norms": [step.grad_norm for step in steps],
+            "learning_rates": [follower.learning_rate(step.number) for step in steps],
+            "excluded_steps": {str(number): why for number, why in sorted(excluded.items())},
+        }
         if all(step.number in follower.step_ends for step in steps):
             ends = clock_of_steps([follower.step_ends[step.number] for step in steps])
             result["energy_metrics"][CLOCK_KEY] = ends
-        result["data_wait_seconds"] = [None] * len(steps)
-        result["loss_values"] = [step.loss for step in steps]
-        result["grad_norms"] = [step.grad_norm for step in steps]
-        result["learning_rates"] = [follower.learning_rate(step.number) for step in steps]
-        result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         config = self.job.config
         summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
         reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
-        reasons["data_wait_fraction"] = NO_DATA_WAIT
-        measured = {
+        result["performance_metrics"] = summary | {
             "data_wait_fraction": None,
             "loop_seconds": _loop_seconds(result, follower.step_ends),
-            "reasons": reasons,
+            "reasons": reasons | {"data_wait_fraction": NO_DATA_WAIT},
         }
-        result["performance_metrics"] = summary | measured
         result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
-
-    def _excluded(self, log: RunLog) -> dict[int, str]:
-        """Return why the time of a printed iteration does not count, by its number."""
-        profile = self.job.config.profiled
-        if profile is None:
-            return dict(log.excluded)
-        printed = {step.number for step in log.steps} | log.excluded.keys()
-        of_profile = {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
-        return dict(log.excluded) | of_profile
 
 
 def _loop_seconds(result: Mapping[str, Any], ends: Mapping[int, float]) -> float | None:
@@ -153,12 +136,10 @@ def _loop_seconds(result: Mapping[str, Any], ends: Mapping[int, float]) -> float
 
     An iteration without a seen line before it counts with its printed time.
     """
-    loop = 0.0
-    for step, seconds in zip(result["steps"], result["step_times"], strict=True):
-        if step not in ends:
-            return None
-        loop += ends[step] - ends[step - 1] if step - 1 in ends else seconds
-    return loop
+    if not ends.keys() >= set(result["steps"]):
+        return None
+    times = zip(result["steps"], result["step_times"], strict=True)
+    return sum((ends[step] - ends[step - 1] if step - 1 in ends else seconds for step, seconds in times), 0.0)
 
 
 def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:

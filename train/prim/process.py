@@ -55,7 +55,6 @@ class Follower:
         self._total_steps = total_steps
         self._profiled = profiled
         self._seconds: list[float] = []
-        self._last_step = 0
 
     def take(self, line: str) -> None:
         """Read one line, with its newline."""
@@ -81,9 +80,8 @@ class Follower:
     def _take_step(self, seen: IterationLine) -> None:
         if seen.learning_rate is not None:
             self.learning_rates[seen.number] = seen.learning_rate.value
-        if seen.number <= self._last_step or seen.step_time is None:
+        if seen.step_time is None or seen.number <= max(self.step_ends, default=0):
             return
-        self._last_step = seen.number
         self.step_ends[seen.number] = time.perf_counter()
         seconds = seen.step_time.value
         before = self.step_seconds.get(seen.number - 1, seconds)

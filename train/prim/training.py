@@ -32,11 +32,11 @@ from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import LogReport, PrimusError, take_profile, why_unproven
 from train.prim.yaml_config import Plan, plan_of
-from utils.dataset.gpt_dataset import data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
+from utils.logs.reader import LogFormatError, read_log
 from utils.provenance.origin import speed_variables
-from utils.settings.config import ROOT, load
+from utils.settings.config import ROOT
 
 NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
 
@@ -45,11 +45,7 @@ def main() -> int:
     """Run one job; return 0 for an ok result, 2 for bad input, Primus's exit code where it failed, else 1."""
     options = trainer.arguments("prim")
     try:
-        settings = [*options.settings, "FRAMEWORK=prim", f"MODEL={options.model}"]
-        config = load(options.platform, visible_gpus(options.platform), arguments=settings)
-        job = Job(config, "prim", options.model, options.run_number, options.attempt)
-        prefix = data_prefix(config, options.model)
-        data = Data(config, prefix, describe(prefix, config.data_dir, config=config))
+        job, data = trainer.job_of("prim", options, visible_gpus(options.platform))
         gpu_info = _gpu_info(job)
         plan = plan_of(job, gpu_folder(gpu_info["device_name"]), log_path(job))
     except (ConfigError, DataError, HardwareError) as error:
@@ -75,8 +71,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
         ranks = config.tensor_parallel_size, config.pipeline_parallel_size
         weights_sha256 = checkpoint.write(plan.checkpoint, job.spec, config.seed, config.init_std, *ranks)
     plan.experiment.write_text(yaml.safe_dump(plan.document, sort_keys=False, width=120), encoding="utf8")
-    launcher = plan.primus.launcher
-    of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
+    of_launcher = plan.primus.variables(plan.experiment, plan.train_log, plan.gpu_model)
     given = environment(config, plan.gpu, of_launcher)
     if config.platform == "cpu":
         given |= cpu_environment(Path(python_of("prim", "cpu")), plan.workspace, given)
@@ -89,9 +84,8 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
         range(0) if profile is None else profile.steps,
     )
     try:
-        exit_code = prim_run.run(
-            plan.primus.root, launcher.command(plan.experiment, plan.train_log), given, follower, stop
-        )
+        command = plan.primus.command(plan.experiment, plan.train_log)
+        exit_code = prim_run.run(plan.primus.root, command, given, follower, stop)
         _take(report, plan, follower, given)
         _check_ending(report, follower, exit_code, stop)
         if report.is_reporter:
@@ -133,7 +127,8 @@ def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weig
 
 def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
     """Put all facts of a run into the report, however it ended."""
-    report.read(plan.train_log)
+    with suppress(LogFormatError, OSError):  # also of a training that failed; a log without iterations is left out
+        report.log = read_log([plan.train_log], "prim")
     if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed it
         with suppress(OSError), log_path(report.job, 0).open(encoding="utf8", errors="replace") as log:
             for line in log:

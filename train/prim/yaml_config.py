@@ -8,7 +8,7 @@ empty, because Primus evaluates its values as Python. The preset files of the in
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ from train.job.job import Job
 from train.prim import checkpoint
 from train.prim.environment import CPU_OVERRIDES, check_visible
 from train.prim.install import MODULE_PRESET, Primus, find
-from train.settings_map.map import ROWS, overrides
-from train.settings_map.row import Override
+from train.settings_map.map import ROWS, entry_of, overrides
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
@@ -31,13 +30,23 @@ RENAMED = (
 MEGATRON_NAMES = {"norm_epsilon": "layernorm_epsilon"}
 """Keys that Megatron-LM renamed while the presets of Primus kept the old name, which Megatron then never reads. Seen in
 Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect, and 1e-5 is trained."""
-LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
 AS_SHIPPED = {"gradient_accumulation_fusion": False}
 """Keys that are as AMD's configurations have them, also where a file does not name them."""
-OF_THE_PROFILER = "torch_profiler_"
-"""Beginning of keys that change what a trace contains."""
-FEATURES = ("use_turbo_", "enable_turbo_", "use_sink_", "moe_")
-"""Beginnings of keys that switch a feature on; a version without the key does not have the feature."""
+DATA_CACHE = "data_cache_path"
+HARMLESS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (
+        ("disable_tensorboard", "disable_wandb", "disable_mlflow"),
+        lambda value: value is True,
+        "this version has no such logger",
+    ),
+    (("torch_profiler_",), lambda value: True, "this version decides itself what a trace contains"),
+    (
+        ("use_turbo_", "enable_turbo_", "use_sink_", "moe_"),
+        lambda value: not value,
+        "this version does not have what it would switch off",
+    ),
+)
+"""Beginnings of keys that can be left out where a version lacks them and the value fulfils the condition, and why."""
 
 
 def render(
@@ -51,7 +60,8 @@ def render(
     """
     spec = config.spec(model)
     _check_window(config, spec)
-    wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec) | _files(workspace)
+    wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec)
+    wanted |= {DATA_CACHE: str(workspace / "index_cache")}
     wanted |= CPU_OVERRIDES if config.platform == "cpu" else {}
     if (weights := weights_folder(config, workspace)) is not None:
         wanted |= checkpoint.overrides(weights)
@@ -113,8 +123,8 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
     name = log.stem.removesuffix(f"_node{job.config.node_rank}")  # the same YAML on all nodes: they share the files
     workspace = log.with_name(f"{name}.primus")
     for key, path in (("OUTPUT_DIR", workspace), ("PRIMUS_PATH", primus.root)):
-        if " " in str(path) and not primus.launcher.is_cli:
-            raise ConfigError(f"{key}: {path} has a space, at which {primus.launcher.name} divides it; move it")
+        if " " in str(path) and not primus.is_cli:
+            raise ConfigError(f"{key}: {path} has a space, at which {primus.launcher} divides it; move it")
     document, dropped = render(primus, job.config, job.model, shipped, workspace, name)
     return Plan(
         primus=primus,
@@ -137,26 +147,22 @@ def weights_folder(config: RunConfig, workspace: Path) -> Path | None:
 
 def reasons() -> dict[str, str]:
     """Return the reason for each key: the names of its rows in the settings map."""
-    why = dict.fromkeys(_files(Path()), "an index cache of this run alone shows the order of its samples")
+    why = {DATA_CACHE: "an index cache of this run alone shows the order of its samples"}
     for row in ROWS:
-        for key in row.prim.keys if isinstance(row.prim, Override) else ():
+        for key in getattr(entry_of(row, "prim"), "keys", ()):
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
     return why
 
 
 def _check_gpu(primus: Primus, gpu: str) -> None:
     """Raise ConfigError where the launcher would start without the settings of this GPU model."""
-    if missing := primus.launcher.missing_environment_file(gpu):
+    if missing := primus.missing_environment_file(gpu):
         known = sorted(path.stem for path in missing.parent.glob("MI*.sh"))
         raise ConfigError(
             f"PRIMUS_PATH={primus.root}: no {missing.relative_to(primus.root)}, without which training can become NaN "
             f"in silence (AMD-AGI/Primus issue 1178); it has {', '.join(known) or 'none'}: take a release that knows "
             f"{gpu}, or name a GPU of the same architecture, e.g. PRIMUS_GPU_MODEL={known[-1] if known else gpu}"
         )
-
-
-def _files(workspace: Path) -> dict[str, Any]:
-    return {"data_cache_path": str(workspace / "index_cache")}
 
 
 def _check_window(config: RunConfig, spec: ModelSpec) -> None:
@@ -175,8 +181,8 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
         name = _name_in(known, key)
         if name is not None:
             fitted[name] = value
-        elif (why := _harmless(key, value)) is not None:
-            dropped.append(f"{key}={value}: {why}")
+        elif why := [why for names, is_harmless, why in HARMLESS if key.startswith(names) and is_harmless(value)]:
+            dropped.append(f"{key}={value}: {why[0]}")
         else:
             raise ConfigError(
                 f"PRIMUS_PATH={root}: this Primus has no key {key}, wanted {value!r}; without it the work would be "
@@ -190,14 +196,3 @@ def _name_in(known: Mapping[str, Any], key: str) -> str | None:
         return key
     others = [name for pair in RENAMED if key in pair for name in pair if name != key]
     return next((name for name in others if name in known), None)
-
-
-def _harmless(key: str, value: Any) -> str | None:
-    """Return why a key can be left out where the version lacks it; None where it cannot."""
-    if key in LOGGERS and value is True:
-        return "this version has no such logger"
-    if key.startswith(OF_THE_PROFILER):
-        return "this version decides itself what a trace contains"
-    if key.startswith(FEATURES) and not value:
-        return "this version does not have what it would switch off"
-    return None

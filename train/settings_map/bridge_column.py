@@ -35,7 +35,8 @@ def _off(*keys: str, value: object = None) -> Override:
     return override(*((key, lambda on: value) for key in keys))
 
 
-_TRAINING: Mapping[str, Override | Fixed] = {
+COLUMN: Mapping[str, Override | Fixed] = {
+    # batch, optimizer, communication
     "micro batch": override("train.micro_batch_size"),
     "gradient accumulation": Fixed(asked("gradient_accumulation"), _DERIVED),
     "global batch": override("train.global_batch_size"),
@@ -67,8 +68,7 @@ _TRAINING: Mapping[str, Override | Fixed] = {
     "overlap of parameter gathering": override("ddp.overlap_param_gather", "optimizer.overlap_param_gather"),
     "average in the collective": override("ddp.average_in_collective"),
     "search for NaN in gradients": override("ddp.check_for_nan_in_grad", "rerun_state_machine.check_for_nan_in_loss"),
-}
-_DATA: Mapping[str, Override | Fixed] = {
+    # data and what is switched off
     "seed of weights": override("rng.seed"),
     "seed of the order of samples": Fixed(asked("seed"), _OURS),
     "data set": Fixed(lambda config, spec: str(data_prefix(config, spec.name)), _OURS),
@@ -95,8 +95,7 @@ _DATA: Mapping[str, Override | Fixed] = {
     ),
     "profile": _off("profiling"),  # its own profiler: the recorder profiles
     "profiled steps": Fixed(profiled, RECORDER_PROFILES),
-}
-_MODEL: Mapping[str, Override | Fixed] = {
+    # shape and initial weights
     "layers": override("model.num_layers"),
     "hidden size": override("model.hidden_size"),
     "feed-forward size": override("model.ffn_hidden_size"),
@@ -139,8 +138,7 @@ _MODEL: Mapping[str, Override | Fixed] = {
         asked("init"), "equal: copied into the built model before DDP; native: megatron-core's own"
     ),
     "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(is_native, "as mega"),
-}
-_LAYERS: Mapping[str, Override | Fixed] = {
+    # parallelism, precision and fused operations
     "TP": override("model.tensor_model_parallel_size"),
     "PP": override("model.pipeline_model_parallel_size"),
     "virtual pipeline stages": override("model.virtual_pipeline_model_parallel_size"),
@@ -172,7 +170,4 @@ _LAYERS: Mapping[str, Override | Fixed] = {
     "Primus Turbo": Fixed(False, "AMD's own kernels, in Primus only"),
     "CUDA graphs": _off("model.cuda_graph_impl", value="none"),
 }
-
-
-COLUMN: Mapping[str, Override | Fixed] = {**_TRAINING, **_DATA, **_MODEL, **_LAYERS}
 """Entries by the name of the row."""

@@ -1,4 +1,4 @@
-"""The settings map, part 3: environment variables that change speed, and how each framework's launcher treats them.
+"""The settings map, part 2: environment variables that change speed, and how each framework's launcher treats them.
 
 A variable that the user or the image has set takes precedence, except those of `decided`; the provenance of the result
 records both. Sources: Primus v25.10 `examples/run_pretrain.sh`; ROCm/MAD `primus_megatron-lm_benchmark_report.sh`,
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from train.settings_map.row import ALL_FRAMEWORKS, Fixed, Override, Wanted, always, override
+from train.settings_map.row import Fixed, Override, Wanted, always, override
+from utils.frameworks import FRAMEWORKS
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -29,10 +30,6 @@ def _connections(config: RunConfig, spec: ModelSpec) -> str | None:
     return "1" if is_split and config.platform != "cpu" else None
 
 
-def _exact_products(config: RunConfig, spec: ModelSpec) -> str | None:
-    return "0" if config.platform == "nvd" and config.precision == "fp32" else None
-
-
 @dataclass(frozen=True)
 class Variable:
     """An environment variable that changes speed."""
@@ -48,7 +45,7 @@ class Variable:
 
 
 def _unset(name: str, reason: str = _UNSET, others: Mapping[str, Fixed] = MappingProxyType({})) -> Variable:
-    return Variable(name, always(None), {**dict.fromkeys(ALL_FRAMEWORKS, Fixed(None, reason)), **others})
+    return Variable(name, always(None), {**dict.fromkeys(FRAMEWORKS, Fixed(None, reason)), **others})
 
 
 OF_ATTENTION = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
@@ -63,7 +60,8 @@ def decided(framework: str) -> tuple[str, ...]:
     language_module.py), and AMD's image sets NVTE_FLASH_ATTN=0; Primus has a patch of its own for that. The last, which
     NVIDIA's images set, would round the operands of float32 products.
     """
-    return (*(OF_ATTENTION if framework in ("mega", "nemo", "bridge") else ()), OF_PRODUCTS)
+    one = FRAMEWORKS[framework]
+    return (*(OF_ATTENTION if one.has_megatron_layers and not one.starts_its_ranks else ()), OF_PRODUCTS)
 
 
 ENVIRONMENT: tuple[Variable, ...] = (
@@ -88,7 +86,10 @@ ENVIRONMENT: tuple[Variable, ...] = (
     ),
     # TransformerEngine for CUDA multiplies float32 as TF32 whatever torch is set to, and the one for ROCm does not
     # (2.20.2, common/gemm/cublaslt_gemm.cu, CUBLAS_COMPUTE_32F_FAST_TF32)
-    Variable("NVIDIA_TF32_OVERRIDE", _exact_products),
+    Variable(
+        "NVIDIA_TF32_OVERRIDE",
+        lambda config, spec: "0" if config.platform == "nvd" and config.precision == "fp32" else None,
+    ),
     _unset(OF_PRODUCTS, "removed, whoever set it: the trainers set the precision of float32 products"),
     # Segments that grow do not fragment. Every release of torch reads this name; PYTORCH_ALLOC_CONF, which a user may
     # have set, takes precedence in torch itself. Not on AMD: before ROCm 10 such segments leak file descriptors until

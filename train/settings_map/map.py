@@ -1,12 +1,10 @@
 """The settings map: each thing that must be equal, with its key in each framework or the reason why none sets it.
 
-NeMo, Primus, Bridge and torchtitan have an entry for each row, in the row itself or in a column of their own
-(`COLUMNS`): an `Override` (its keys, and our value in the form that each takes) or a `Fixed` (the value there, and why
-we cannot set it). mega and hf are built by code of ours, and what they were built with is read back. The rows give the
-overrides that trainers pass on and the names under which a pair of results is compared. Keys are dotted paths in a
-recipe of nemo_toolkit 2.3 (nemo) and of megatron-bridge 0.6 (bridge), trainer keys of Primus v25.10 to v26.5 (prim),
-and paths in the JobConfig of torchtitan 0.2.2 (titan). Enums and classes are given by name; the trainer that imports
-the library converts them.
+A row names the thing, the value that is asked for and the key of `resolved_config` that holds the value read back. Each
+framework that is set up by keys of its own has a column (`COLUMNS`) with an entry for each row: an `Override` (its
+keys, and our value in the form that each takes) or a `Fixed` (the value there, and why we cannot set it). mega and hf
+are built by code of ours, and what they were built with is read back. Enums and classes are given by name; the trainer
+that imports the library converts them.
 """
 
 from __future__ import annotations
@@ -15,24 +13,175 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from train.settings_map import model_rows, training_rows
-from train.settings_map.bridge_column import COLUMN as BRIDGE
+from train.settings_map import bridge_column, nemo_column, prim_column, titan_column
 from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.row import Fixed, MapRow, Override
-from train.settings_map.titan_column import COLUMN as TITAN
+from train.settings_map.row import (
+    FP4_FORMAT,
+    FP8_FORMATS,
+    Fixed,
+    MapRow,
+    Override,
+    always,
+    asked,
+    first_rate,
+    has_4_bits,
+    has_rope_scaling,
+    is_native,
+    is_profiled,
+    on_gpu,
+    overlaps,
+    profiled,
+    rope_scaling,
+    shape,
+)
+from utils.dataset.place import data_prefix
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-ROWS: tuple[MapRow, ...] = (*training_rows.ROWS, *model_rows.ROWS)
-COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {"bridge": BRIDGE, "titan": TITAN}
-"""Entries of each framework that has a file of its own (`<framework>_column.py`), by the name of the row."""
+ROWS = (
+    # batch
+    MapRow("micro batch", asked("micro_batch_size"), "micro_batch_size"),
+    MapRow("gradient accumulation", asked("gradient_accumulation"), "gradient_accumulation"),
+    MapRow("global batch", asked("global_batch_size"), "global_batch_size"),
+    MapRow("sequence length (data)", asked("sequence_length"), "sequence_length"),
+    MapRow("sequence length (model)", asked("sequence_length")),
+    MapRow("steps", asked("train_iterations"), "max_steps"),
+    # optimizer and schedule
+    MapRow("optimizer", always("adam"), "optimizer"),
+    MapRow("precision of optimizer states", asked("optimizer_state"), "optimizer_state"),
+    MapRow("learning rate", asked("learning_rate"), "lr"),
+    MapRow("schedule", always("cosine")),
+    MapRow("steps of the schedule", asked("train_iterations")),
+    MapRow("least learning rate", asked("min_learning_rate"), "min_lr"),
+    MapRow("warm-up steps", asked("warmup_iterations"), "warmup_iters"),
+    MapRow("learning rate of step 1", first_rate),
+    MapRow("weight decay, start to end", asked("weight_decay"), "weight_decay"),
+    MapRow("Adam beta 1", asked("beta1"), "beta1"),
+    MapRow("Adam beta 2", asked("beta2"), "beta2"),
+    MapRow("Adam epsilon", asked("adam_epsilon"), "adam_eps"),
+    MapRow("gradient clipping", asked("clip_grad"), "clip_grad"),
+    MapRow("loss reduction", always("mean of a micro batch, then of micro batches")),
+    # communication
+    MapRow("distributed optimizer", always(True), "distributed_optimizer"),
+    MapRow("gradients reduced in fp32", lambda config, spec: config.gradient_dtype == "fp32", "gradient_reduce_dtype"),
+    MapRow("overlap of gradient reduction", overlaps, "overlap_grad_reduce"),
+    MapRow("overlap of parameter gathering", overlaps, "overlap_param_gather"),
+    MapRow("average in the collective", overlaps, "fused_ops.average_in_collective"),
+    MapRow("search for NaN in gradients", always(False)),
+    # data and their order
+    MapRow("seed of weights", asked("seed"), "seed"),
+    MapRow("seed of the order of samples", asked("seed"), "seed"),
+    MapRow("data set", lambda config, spec: str(data_prefix(config, spec.name))),
+    MapRow("split", always("100,0,0")),
+    MapRow("samples", asked("training_samples")),
+    MapRow("order of samples", always("as GPTDataset has them")),
+    MapRow("tokenizer", always("the data's own ids")),
+    MapRow("end of document masked in the loss", always(False)),
+    MapRow("positions start again at a document", always(False)),
+    MapRow("attention ends at a document", always(False)),
+    MapRow("mask made with the data", always(False)),
+    MapRow("loader workers of a rank", lambda config, spec: 0 if config.platform == "cpu" else 2, "dataloader_workers"),
+    # what is switched off, logs, profile
+    MapRow("checkpoints", always(False)),
+    MapRow("going on from a checkpoint", always(False)),
+    MapRow("validation", always(False)),
+    MapRow("loggers beside the log", always(False)),
+    MapRow("steps between lines of the log", always(1)),
+    MapRow("profile", is_profiled),
+    MapRow("profiled steps", profiled),
+    # shape and initial weights
+    MapRow("layers", shape("num_layers"), "num_layers"),
+    MapRow("hidden size", shape("hidden_size"), "hidden_size"),
+    MapRow("feed-forward size", shape("ffn_hidden_size"), "ffn_hidden_size"),
+    MapRow("attention heads", shape("num_attention_heads"), "num_attention_heads"),
+    MapRow("key/value groups", shape("num_query_groups"), "num_query_groups"),
+    MapRow("channels of a head", shape("head_dim")),
+    MapRow("vocabulary", shape("vocab_size"), "vocab_size"),
+    MapRow("vocabulary padded to a multiple of", always(1)),
+    MapRow("norm", always("RMSNorm")),
+    MapRow("norm epsilon", shape("norm_epsilon"), "norm_eps"),
+    MapRow("SwiGLU", always(True)),
+    MapRow("bias of linear layers", always(False)),
+    MapRow("QKV bias", shape("qkv_bias"), "qkv_bias"),
+    MapRow("norm of queries and keys", shape("query_key_norm"), "query_key_norm"),
+    MapRow("embedding shared with output", shape("tie_word_embeddings"), "tie_word_embeddings"),
+    MapRow("attention dropout", always(0.0)),
+    MapRow("hidden dropout", always(0.0)),
+    MapRow("position embedding", always("rope")),
+    MapRow("rope base", shape("rope_base"), "rope_base"),
+    MapRow("rope over a part of a head's channels", always(1.0)),
+    MapRow("rope scaling of Llama 3.1", has_rope_scaling),
+    MapRow("rope scaling: factor", rope_scaling("factor"), "rope_scaling.factor"),
+    MapRow(
+        "rope scaling: low frequency factor", rope_scaling("low_frequency_factor"), "rope_scaling.low_frequency_factor"
+    ),
+    MapRow(
+        "rope scaling: high frequency factor",
+        rope_scaling("high_frequency_factor"),
+        "rope_scaling.high_frequency_factor",
+    ),
+    MapRow(
+        "rope scaling: original length",
+        rope_scaling("original_max_position_embeddings"),
+        "rope_scaling.original_max_position_embeddings",
+    ),
+    MapRow("sliding window", shape("sliding_window"), "sliding_window"),
+    MapRow("std of initial weights", asked("init_std"), "init_std"),
+    MapRow("initial weights", asked("init"), "init"),
+    MapRow("output projections drawn smaller, by 1/sqrt(2 layers)", is_native),
+    # parallelism and precision
+    MapRow("TP", asked("tensor_parallel_size"), "tp"),
+    MapRow("PP", asked("pipeline_parallel_size"), "pp"),
+    MapRow("virtual pipeline stages", always(None)),
+    MapRow("CP", asked("context_parallel_size"), "cp"),
+    MapRow("DP", asked("data_parallel_size"), "dp"),
+    MapRow("sequence parallel", always(False)),
+    MapRow("precision", asked("precision"), "precision"),
+    MapRow("fp8 format", lambda config, spec: FP8_FORMATS.get(config.fp8_recipe)),
+    MapRow("fp8 recipe", asked("fp8_recipe"), "fp8_recipe"),
+    MapRow("fp8: steps of the largest value kept", always(1024)),
+    MapRow("fp8: which of them counts", always("max")),
+    MapRow("fp4 format", lambda config, spec: FP4_FORMAT if has_4_bits(config, spec) else None),
+    MapRow("fp4 recipe", asked("fp8_recipe")),
+    MapRow("parameters gathered in fp8", always(False)),
+    MapRow("residual stream in fp32", always(False)),
+    MapRow("attention softmax in fp32", always(True)),
+    MapRow("recompute", asked("recompute"), "recompute"),
+    # fused operations
+    MapRow("bias activation fusion", on_gpu, "fused_ops.bias_activation_fusion"),
+    MapRow("bias dropout fusion", on_gpu, "fused_ops.bias_dropout_fusion"),
+    MapRow("masked softmax fusion", always(False), "fused_ops.masked_softmax_fusion"),
+    MapRow("persist layer norm", on_gpu, "fused_ops.persist_layer_norm"),
+    # of local layers the kernels of train/mega/attention.py
+    MapRow("apply rope fusion", on_gpu, "fused_ops.apply_rope_fusion"),
+    # megatron-core's own gives a bf16 gradient whatever the input; of mega it is train/mega/kernels.py
+    MapRow(
+        "cross entropy loss fusion",
+        lambda config, spec: on_gpu(config, spec) and config.precision != "fp32",
+        "fused_ops.cross_entropy_loss_fusion",
+    ),
+    MapRow("cross entropy fusion by", always("native")),
+    # Apex's extension, of mega train/mega/kernels.py where it is missing
+    MapRow("gradient accumulation fusion", on_gpu, "fused_ops.gradient_accumulation_fusion"),
+    MapRow("attention backend", always("auto"), "attention_backend"),
+    MapRow("float32 products", always("highest")),
+    MapRow("Primus Turbo", always(False)),
+    MapRow("CUDA graphs", always(False)),
+)
+"""In the order of the table of docs/generated."""
+COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {
+    "nemo": nemo_column.COLUMN,
+    "prim": prim_column.COLUMN,
+    "bridge": bridge_column.COLUMN,
+    "titan": titan_column.COLUMN,
+}
+"""Entries of each framework that has keys (`<framework>_column.py`), by the name of the row."""
 
 
 def entry_of(row: MapRow, framework: str) -> Override | Fixed:
     """Return the entry of a framework for a row."""
-    entry: Override | Fixed = COLUMNS[framework][row.name] if framework in COLUMNS else getattr(row, framework)
-    return entry
+    return COLUMNS[framework][row.name]
 
 
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""A row of the settings map: one thing that must be equal, the entries for it, and rules that several of them share."""
+"""Rows of the settings map, the entries of a framework for them, and rules that several frameworks share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,19 +11,11 @@ from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE
 from utils.settings.profiling import Profile
 
-FRAMEWORKS = ("nemo", "prim")
-"""Frameworks with an entry in each row of the map."""
-ALL_FRAMEWORKS = ("mega", "hf", *FRAMEWORKS, "bridge", "titan")
 RECORDER_PROFILES = "torch.profiler, started by the recorder (train/profiling)"
 Wanted = Callable[[RunConfig, ModelSpec], Any]
 Form = Callable[[Any], Any]
-MODEL = {"nemo": "model.config.", "prim": ""}
-STRATEGY = {"nemo": "trainer.strategy.", "prim": ""}
-FP8 = {"nemo": "trainer.plugins.", "prim": ""}
-OPTIMIZER = {"nemo": "optim.config.", "prim": ""}
-DDP = {"nemo": "trainer.strategy.ddp.", "prim": ""}
-DATA = {"nemo": "data.", "prim": ""}
-"""Places of fields in each framework, for `field`."""
+OFF_THE_END = 1_000_000_000
+"""A step that no training reaches, for features that can only be postponed."""
 FP8_FORMATS = {"delayed": "hybrid", "current": "hybrid", "mxfp8": "e4m3"}
 """Format of the 8-bit numbers by recipe. With one scale for a tensor, gradients need the range of E5M2 (hybrid); with
 one for 32 numbers E4M3 serves everywhere, as in AMD's own llama3.1_8B-MXFP8-pretrain.yaml (Primus fd1eeab)."""
@@ -69,8 +61,6 @@ class MapRow:
 
     name: str
     wanted: Wanted
-    nemo: Override | Fixed
-    prim: Override | Fixed
     resolved: str | None = None
     """Key of `resolved_config` that holds the value read back (a dot leads into a map); None where there is none."""
 
@@ -78,27 +68,6 @@ class MapRow:
 def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Override:
     """Return an Override; a key alone takes the value unchanged, a pair through its function."""
     return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
-
-
-def field(
-    name: str,
-    wanted: Wanted,
-    place: Mapping[str, str],
-    key: str,
-    resolved: str | None = None,
-    *,
-    when: Wanted | None = None,
-    **others: str | Override | Fixed,
-) -> MapRow:
-    """Return the row of a field that has the name `key` at a place in every framework except those in `others`.
-
-    A text in `others` is the framework's own name for the field, at the same place.
-    """
-    entries: dict[str, Any] = {**dict.fromkeys(FRAMEWORKS, key), **others}
-    for framework, entry in entries.items():
-        if isinstance(entry, str):
-            entries[framework] = override(place[framework] + entry, when=when)
-    return MapRow(name, wanted, **entries, resolved=resolved)
 
 
 def asked(name: str) -> Wanted:
@@ -177,6 +146,12 @@ def has_4_bits(config: RunConfig, spec: ModelSpec) -> bool:
 def is_delayed(config: RunConfig, spec: ModelSpec) -> bool:
     """Return whether the scales of 8-bit numbers come from earlier steps."""
     return config.fp8_recipe == "delayed"
+
+
+def unexceeded_window(config: RunConfig, spec: ModelSpec) -> int | None:
+    """Return the window if no sequence is longer, else None: its value in a framework that has no key for it."""
+    is_exceeded = spec.sliding_window is not None and config.sequence_length > spec.sliding_window
+    return None if is_exceeded else spec.sliding_window
 
 
 def left(window: int | None) -> list[int] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from train.settings_map.row import (
+    OFF_THE_END,
     RECORDER_PROFILES,
     Fixed,
     Override,
@@ -19,6 +20,7 @@ from train.settings_map.row import (
     overlaps,
     override,
     profiled,
+    unexceeded_window,
 )
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -31,40 +33,19 @@ _ONE_WAY = "this version runs torchtitan's FSDP2 only; settings that want anothe
 _NO_FP8 = "this version asks for none of its converters; PRECISION=fp8 is refused"
 _BOTH_HAVE, _NEITHER_HAS = "both model classes have it", "neither model class has it"
 _COMPILED = "torch.compile of the layers, on a GPU"
-_OFF_THE_END = 1_000_000_000
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-
-
-def _is_sharded(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.data_parallel_size > 1
 
 
 def _is_plain_rope(config: RunConfig, spec: ModelSpec) -> bool:
     return spec.rope_scaling is None
 
 
-def _fuses_rope(config: RunConfig, spec: ModelSpec) -> bool:
-    return on_gpu(config, spec) and _is_plain_rope(config, spec)
-
-
-def _window(config: RunConfig, spec: ModelSpec) -> int | None:
-    is_short = config.sequence_length <= (spec.sliding_window or config.sequence_length)
-    return spec.sliding_window if is_short else None
-
-
-def _residual_in_fp32(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.precision == "bf16" and config.num_gpus == 1
-
-
-def _workers(config: RunConfig, spec: ModelSpec) -> int:
-    return 0 if config.platform == "cpu" else 2
-
-
 def _rope_scaling(name: str) -> Override:
     return override(f"model_args.rope_scaling_args.{name}", when=has_rope_scaling)
 
 
-_TRAINING: dict[str, Override | Fixed] = {
+COLUMN: Mapping[str, Override | Fixed] = {
+    # batch, optimizer, communication
     "micro batch": override("training.local_batch_size"),
     "gradient accumulation": Fixed(asked("gradient_accumulation"), _DERIVED),
     "global batch": override("training.global_batch_size"),
@@ -85,14 +66,16 @@ _TRAINING: dict[str, Override | Fixed] = {
     "Adam epsilon": override("optimizer.eps"),
     "gradient clipping": override("training.max_norm"),
     "loss reduction": Fixed("mean over the step's tokens", "torchtitan divides by their number over all ranks"),
-    "distributed optimizer": Fixed(_is_sharded, "several ranks: its FSDP2 shards weights, gradients and states"),
+    "distributed optimizer": Fixed(
+        lambda config, spec: config.data_parallel_size > 1,
+        "several ranks: its FSDP2 shards weights, gradients and states",
+    ),
     "gradients reduced in fp32": override(("training.mixed_precision_reduce", lambda on: "float32")),
     "overlap of gradient reduction": Fixed(overlaps, "FSDP2 reduces a layer while the layer before it computes"),
     "overlap of parameter gathering": Fixed(overlaps, "FSDP2 gathers the next layer's weights ahead of its use"),
     "average in the collective": Fixed(False, "it adds up: the loss is divided by the tokens of all ranks before"),
     "search for NaN in gradients": Fixed(False, "the recorder sees a loss or norm that is not finite"),
-}
-_DATA: dict[str, Override | Fixed] = {
+    # data and what is switched off
     "seed of weights": override("debug.seed"),
     "seed of the order of samples": Fixed(asked("seed"), _AS_MEGA),
     "data set": Fixed(lambda config, spec: f"DATASET={config.dataset}", _AS_MEGA),
@@ -106,20 +89,19 @@ _DATA: dict[str, Override | Fixed] = {
         ("model_args.attn_type", lambda ends: "sdpa"), ("model_args.attn_mask_type", lambda ends: "causal")
     ),
     "mask made with the data": Fixed(False, _AS_MEGA),
-    "loader workers of a rank": Fixed(_workers, _LOADER),
+    "loader workers of a rank": Fixed(lambda config, spec: 0 if config.platform == "cpu" else 2, _LOADER),
     "checkpoints": override("checkpoint.enable"),
     "going on from a checkpoint": Fixed(False, "checkpoint.enable is off"),
     "validation": override("validation.enable"),
     "loggers beside the log": override("metrics.enable_tensorboard", "metrics.enable_wandb"),
     # its line of the log gathers the loss over ranks; it prints that of step 1 always
-    "steps between lines of the log": override(("metrics.log_freq", lambda steps: _OFF_THE_END)),
+    "steps between lines of the log": override(("metrics.log_freq", lambda steps: OFF_THE_END)),
     # its own profiler stays off: the recorder profiles, as in every framework here
     "profile": override(
         ("profiling.enable_profiling", lambda on: False), ("profiling.enable_memory_snapshot", lambda on: False)
     ),
     "profiled steps": Fixed(profiled, RECORDER_PROFILES),
-}
-_MODEL: dict[str, Override | Fixed] = {
+    # shape and initial weights
     "layers": override("model_args.n_layers"),
     "hidden size": override("model_args.dim"),
     "feed-forward size": override("model_args.hidden_dim"),
@@ -145,14 +127,13 @@ _MODEL: dict[str, Override | Fixed] = {
     "rope scaling: low frequency factor": _rope_scaling("low_freq_factor"),
     "rope scaling: high frequency factor": _rope_scaling("high_freq_factor"),
     "rope scaling: original length": _rope_scaling("original_max_position_embeddings"),
-    "sliding window": Fixed(_window, "no key: a sequence that is longer than the window is refused"),
+    "sliding window": Fixed(unexceeded_window, "no key: a sequence that is longer than the window is refused"),
     "std of initial weights": Fixed(asked("init_std"), "equal: that of mega; native: each kind of weight has its own"),
     "initial weights": Fixed(asked("init"), "equal: copied into torchtitan's model; native: torchtitan's own"),
     "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(
         is_native, "its own rule, by the number of the layer; INIT=equal replaces its weights"
     ),
-}
-_LAYERS: dict[str, Override | Fixed] = {
+    # parallelism, precision and fused operations
     "TP": override("parallelism.tensor_parallel_degree"),
     "PP": override("parallelism.pipeline_parallel_degree"),
     "virtual pipeline stages": Fixed(None, _ONE_WAY),
@@ -173,7 +154,8 @@ _LAYERS: dict[str, Override | Fixed] = {
     "fp4 recipe": Fixed(asked("fp8_recipe"), _NO_FP8),
     "parameters gathered in fp8": Fixed(False, _NO_FP8),
     "residual stream in fp32": Fixed(
-        _residual_in_fp32, "one rank in bf16: torch.autocast casts the products only; several: FSDP2 casts all weights"
+        lambda config, spec: config.precision == "bf16" and config.num_gpus == 1,
+        "one rank in bf16: torch.autocast casts the products only; several: FSDP2 casts all weights",
     ),
     "attention softmax in fp32": Fixed(True, "torch's attention adds up in fp32"),
     "recompute": override(
@@ -185,7 +167,10 @@ _LAYERS: dict[str, Override | Fixed] = {
     "bias dropout fusion": Fixed(False, "it has no dropout"),
     "masked softmax fusion": Fixed(False, "torch's attention"),
     "persist layer norm": Fixed(False, _COMPILED),
-    "apply rope fusion": Fixed(_fuses_rope, f"{_COMPILED}; llama3's class turns complex numbers, which are not fused"),
+    "apply rope fusion": Fixed(
+        lambda config, spec: on_gpu(config, spec) and spec.rope_scaling is None,
+        f"{_COMPILED}; llama3's class turns complex numbers, which are not fused",
+    ),
     "cross entropy loss fusion": Fixed(on_gpu, "torch.compile of the loss, on a GPU, in every precision"),
     "cross entropy fusion by": Fixed("torch.compile", "as above"),
     "gradient accumulation fusion": Fixed(False, "autograd's gradients"),
@@ -194,7 +179,4 @@ _LAYERS: dict[str, Override | Fixed] = {
     "Primus Turbo": Fixed(False, "as mega"),
     "CUDA graphs": Fixed(False, "it captures none"),
 }
-
-
-COLUMN: Mapping[str, Override | Fixed] = {**_TRAINING, **_DATA, **_MODEL, **_LAYERS}
 """Entries by the name of the row."""

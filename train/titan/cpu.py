@@ -18,21 +18,13 @@ from typing import Any
 import torch
 from torch.distributed.fsdp import FSDPModule
 
-_GIB = 2**30
-
-
-class _Properties:
-    """Stands for the properties of a device; torchtitan divides its memory figures by the total."""
-
-    name = "cpu"
-    total_memory = _GIB
-
-
+_PROPERTIES = types.SimpleNamespace(name="cpu", total_memory=2**30)
+"""Properties of the device that is reported; torchtitan divides its memory figures by the total."""
 _OF_DEVICE: dict[str, Callable[..., Any]] = {
     "set_device": lambda *_: None,
     "current_device": lambda: 0,
     "get_device_name": lambda *_: "cpu",
-    "get_device_properties": lambda *_: _Properties(),
+    "get_device_properties": lambda *_: _PROPERTIES,
     "reset_peak_memory_stats": lambda *_: None,
     "empty_cache": lambda: None,
     "memory_stats": lambda *_: collections.defaultdict(int),
@@ -46,7 +38,8 @@ def redirect() -> None:
     setattr(torch._utils, "_get_available_device_type", lambda: "cpu")  # noqa: B010 - mypy refuses the plain assignment
     for name, answer in _OF_DEVICE.items():
         setattr(torch.cpu, name, answer)
-    torch.distributed.barrier = _barrier_without_device(torch.distributed.barrier)
+    barrier = torch.distributed.barrier
+    setattr(torch.distributed, "barrier", lambda group=None, async_op=False, device_ids=None: barrier(group, async_op))  # noqa: B010
     with _import_without_triton():
         import torchtitan.models.llama3
         import torchtitan.models.qwen3  # noqa: F401
@@ -57,13 +50,6 @@ def sum_only(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
-
-
-def _barrier_without_device(original: Callable[..., Any]) -> Callable[..., Any]:
-    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-        return original(group=group, async_op=async_op)
-
-    return barrier
 
 
 @contextmanager

@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from torchtitan.components.optimizer import OptimizersContainer, build_optimizer
 from torchtitan.config import JobConfig
 from torchtitan.models import llama3, qwen3
 from torchtitan.protocols.model_converter import register_model_converter
-from torchtitan.protocols.train_spec import TrainSpec, register_train_spec
+from torchtitan.protocols.train_spec import register_train_spec
 
 from train.common.adamw import WarmupCosine
 from train.common.loading import loader_arguments, tie_workers
@@ -67,21 +66,18 @@ class TitanSamples(Dataset[tuple[dict[str, torch.Tensor], torch.Tensor]]):
         return {"input": sample["tokens"]}, torch.where(sample["loss_mask"] > 0, sample["labels"], -100)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """torchtitan's settings of one training."""
+def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[JobConfig, Any]:
+    """Return torchtitan's settings of a job, and its converter of weights from transformers' names and layout.
 
-    settings: JobConfig
-    spec: TrainSpec
-    model_arguments: Any
-
-
-def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> Recipe:
-    """Return the recipe of a job, registered with torchtitan under the name in its settings.
-
+    The training is registered with torchtitan under the name in its settings.
     Raises ConfigError for a setting of the map that torchtitan does not have.
     """
-    settings, arguments = JobConfig(), _model_arguments(spec)
+    settings = JobConfig()
+    published, arguments = (
+        (qwen3.get_train_spec(), qwen3.Qwen3ModelArgs())
+        if spec.rope_scaling is None
+        else (llama3.get_train_spec(), llama3.TransformerModelArgs())
+    )
     for path, value in overrides("titan", config, spec).items():
         place, _, rest = path.partition(".")
         if place == MODEL_ARGUMENTS:
@@ -92,7 +88,7 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> Recipe:
     settings.comm.train_timeout_seconds = TIMEOUT_SECONDS
     settings.model.name, settings.model.flavor = f"tprimat_{next(_numbers)}", spec.name
     described = dataclasses.replace(
-        _published(spec),
+        published,
         model_args={spec.name: arguments},
         build_tokenizer_fn=None,  # the data are encoded
         build_dataloader_fn=functools.partial(build_loader, config, dataset),
@@ -101,7 +97,8 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> Recipe:
         build_validator_fn=None,
     )
     register_train_spec(settings.model.name, described)
-    return Recipe(settings, described, arguments)
+    assert described.state_dict_adapter is not None
+    return settings, described.state_dict_adapter(arguments, None)
 
 
 def set_model_argument(arguments: Any, path: str, value: Any) -> None:
@@ -161,21 +158,11 @@ class QkvBias:
 register_model_converter(QkvBias, QKV_BIAS)
 
 
-def _published(spec: ModelSpec) -> TrainSpec:
-    """Return torchtitan's description of the model family whose class can build the spec."""
-    return (qwen3 if spec.rope_scaling is None else llama3).get_train_spec()
-
-
-def _model_arguments(spec: ModelSpec) -> Any:
-    """Return the arguments of the model class with its defaults."""
-    return qwen3.Qwen3ModelArgs() if spec.rope_scaling is None else llama3.TransformerModelArgs()
-
-
 @torch.no_grad()
 def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, dtype: torch.dtype) -> None:
     """Fill every parameter from `source`, rounded to numbers of `dtype`; a sharded one with this rank's part.
 
-    `adapter` is torchtitan's converter from transformers' names and layout (`from_hf`), which also puts the channels of
+    `adapter` is torchtitan's converter (`from_hf`), which also puts the channels of
     queries and keys into the order of `llama3`. Raises MismatchError where model and spec have other parameters.
     """
     missing = dict(parameters(model))

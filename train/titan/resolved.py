@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from train.common import trainer
 from train.common.kernels import PRECISIONS, name_of
-from train.common.weights import shapes
+from train.common.resolved import class_of, communication_facts, one_recompute, optimizer_facts, policy_of
+from train.common.weights import flat_parameters
 from train.job.job import Job
 from train.titan.recipe import parameters
 from utils.models import RopeScaling
@@ -33,8 +34,22 @@ def read(training: Any, job: Job) -> dict[str, Any]:
         reasons["init_std"] = "torchtitan draws each kind of weight with a std of its own"
     if job.spec.sliding_window is not None:
         reasons["sliding_window"] = "torchtitan's models have no window; no sequence here is longer than the model's"
-    facts = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
-    return facts | {"init_std": std, "reasons": reasons}
+    (model,), (optimizer,) = training.model_parts, training.optimizers.optimizers
+    (schedule,), held = training.lr_schedulers.schedulers, next(model.parameters()).dtype
+    state = optimizer.param_groups[0]["params"][0].dtype  # torch keeps the states in the dtype of the weights
+    policy = _policy(model)
+    reduces_in = held if policy is None else policy.reduce_dtype or _computes_in(training)
+    return (
+        _batch(training)
+        | _model(training)
+        | optimizer_facts(optimizer, state, schedule, training.job_config.training.max_norm)
+        | communication_facts(policy, reduces_in, training.device)
+        | {"init_std": std, "reasons": reasons}
+    )
+
+
+def _policy(model: Any) -> MixedPrecisionPolicy | None:
+    return policy_of(next(iter(model.layers.values())))
 
 
 def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
@@ -45,7 +60,7 @@ def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
     wrong = trainer.model_differences(job.spec, resolved)
     of_the_model = [difference.partition(":")[0] for difference in wrong]
     wrong += [text for key, text in trainer.map_differences("titan", job, resolved) if key not in of_the_model]
-    wanted = sum(math.prod(one) for one in shapes(job.spec).values() if len(one) == 1)
+    wanted = sum(flat_parameters(job.spec).values())
     if (built := resolved["parameters_without_weight_decay"]) != wanted:
         wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
     return wrong
@@ -86,22 +101,20 @@ def _model(training: Any) -> dict[str, Any]:
         "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1],
         "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
-        "norm_eps": trainer.one_epsilon(_epsilons(layer)),
+        # 0, which no model has, for a norm that takes torch's default
+        "norm_eps": trainer.one_epsilon(
+            norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)
+        ),
         "qkv_bias": attention.wq.bias is not None,
         "rope_base": _rope_base(model, attention.head_dim),
         "rope_scaling": _rope_scaling(model),
         "sliding_window": None,
         **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
         "attention_backend": _attention_backend(training, attention, computes_in),
-        "layer_implementation": _class_name(model),
-        "recompute": _recompute(model),
+        "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
+        "recompute": one_recompute(_recompute_of(getattr(one, "_orig_mod", one)) for one in model.layers.values()),
         "fused_ops": _fused_ops(training, model),
     }
-
-
-def _epsilons(layer: Any) -> list[float]:
-    """Return the epsilon of each norm of a layer; 0, which no model has, for one that takes torch's default."""
-    return [norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)]
 
 
 def _computes_in(training: Any) -> torch.dtype:
@@ -112,12 +125,6 @@ def _computes_in(training: Any) -> torch.dtype:
         return policy.param_dtype or held
     cast = training.maybe_enable_amp
     return cast.fast_dtype if isinstance(cast, torch.autocast) and cast._enabled else held
-
-
-def _policy(model: Any) -> MixedPrecisionPolicy | None:
-    """Return the dtypes with which a layer was sharded, None where the model is not sharded."""
-    layer = next(iter(model.layers.values()))
-    return layer._get_fsdp_state()._mp_policy if isinstance(layer, FSDPModule) else None
 
 
 def _rope_base(model: Any, head_dim: int) -> float:
@@ -161,20 +168,6 @@ def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str
     return f"torch_sdpa:{SDPBackend(chosen).name.lower().removesuffix('_attention')}"
 
 
-def _class_name(model: Any) -> str:
-    """Return the name of torchtitan's class; FSDP2 gives a sharded model a class of its own, derived from it."""
-    kind = next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
-    return f"{kind.__module__}.{kind.__name__}"
-
-
-def _recompute(model: Any) -> str:
-    """Return `none`, `selective` or `full`, from the layers; raise ValueError where they differ."""
-    kinds = {_recompute_of(getattr(layer, "_orig_mod", layer)) for layer in model.layers.values()}
-    if len(kinds) != 1:
-        raise ValueError(f"layers differ in what they compute again: {sorted(kinds)}")
-    return kinds.pop()
-
-
 def _recompute_of(layer: Any) -> str:
     if not isinstance(layer, CheckpointWrapper):
         return "none"
@@ -193,40 +186,4 @@ def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
         "bias_activation_fusion": is_compiled,
         "apply_rope_fusion": is_compiled and not hasattr(model, "freqs_cis"),
         "cross_entropy_loss_fusion": hasattr(training.loss_fn, "_torchdynamo_orig_callable"),
-    }
-
-
-def _optimizer(training: Any) -> dict[str, Any]:
-    (optimizer,) = training.optimizers.optimizers
-    (schedule,) = training.lr_schedulers.schedulers
-    decayed = optimizer.param_groups[0]
-    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()
-    without = [group for group in optimizer.param_groups if group["weight_decay"] == 0]
-    return {
-        "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
-        "optimizer_state": PRECISIONS[decayed["params"][0].dtype],  # torch keeps states in the dtype of the weight
-        "lr": schedule.base_lrs[0],
-        "min_lr": schedule.base_lrs[0] * rule.floor,
-        "warmup_iters": rule.warmup_iterations,
-        "weight_decay": decayed["weight_decay"],
-        "beta1": decayed["betas"][0],
-        "beta2": decayed["betas"][1],
-        "adam_eps": decayed["eps"],
-        "clip_grad": training.job_config.training.max_norm,
-        "parameters_without_weight_decay": sum(p.numel() for group in without for p in group["params"]),
-    }
-
-
-def _communication(training: Any) -> dict[str, Any]:
-    (model,) = training.model_parts
-    policy, reduces_in = _policy(model), next(model.parameters()).dtype
-    if policy is not None:
-        reduces_in = policy.reduce_dtype or _computes_in(training)
-    can_overlap = policy is not None and training.device.type == "cuda"  # gloo's collectives wait until they are done
-    return {
-        "distributed_optimizer": policy is not None,
-        "gradient_dtype": PRECISIONS[reduces_in],
-        "gradient_reduce_dtype": name_of(reduces_in),
-        "overlap_grad_reduce": can_overlap,
-        "overlap_param_gather": can_overlap,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from utils.frameworks import FRAMEWORKS
 from utils.housekeeping.footprint import LOCK
 from utils.models import NAMES as MODELS
 from utils.results.probe_file import NAME as PROBE
@@ -57,7 +58,7 @@ def _nested(names: tuple[str, ...], layout: Layout) -> Layout:
     return layout
 
 
-_JOB = rf"train_(?:amd|nvd|cpu)_(?:mega|prim|nemo|bridge|titan|hf)_(?:{'|'.join(MODELS)})_run(?:0|[1-9][0-9]*)"
+_JOB = rf"train_(?:amd|nvd|cpu)_(?:{'|'.join(FRAMEWORKS)})_(?:{'|'.join(MODELS)})_run(?:0|[1-9][0-9]*)"
 _ATTEMPT = rf"{_JOB}_attempt[1-9][0-9]*"
 _LABEL = r"[A-Za-z0-9._-]+"
 _OF_LABEL = rf"(?:{_LABEL}_)?"

@@ -36,11 +36,12 @@ OUTSIDE_TORCH_GB = {"amd": 10.9}
 """Memory that the runtime takes outside torch, GB (1e9 bytes), by platform: HIP's contexts, RCCL, libraries. amd: 8
 MI355X, 94.71 GiB in use, of which torch reserved 86,588 MiB (Primus, branch feat/xiaoming/tuning_agent,
 real_e2e_escape_demo_baseline/train.log, 11 May 2026). None was seen for another platform: its share is 1 - USABLE."""
-FRAMEWORKS = ("mega", "hf")
 PROCESS_GB = {"mega": 0.43, "hf": 0.53}
 """Resident set of a rank beside its tensors: Python, torch, the framework, gloo. Measured: jobs of the tiny Llama with
 MBS=1 SL=16, less their tensors (0.42 to 0.44 and 0.53 to 0.54); AMD EPYC virtual machine, 2 cores, Python 3.11.7, torch
 2.13.0+cpu, megatron-core 0.16.1, transformers 5.23.0, 21 November 2026."""
+FRAMEWORKS = tuple(PROCESS_GB)
+"""Frameworks with a memory estimate."""
 
 
 @dataclass(frozen=True)

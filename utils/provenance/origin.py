@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -13,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from utils.frameworks import FRAMEWORKS
 from utils.provenance.digests import sha256_code, sha256_files
 from utils.provenance.variables import KNOWN, SPEED_VARIABLES
 from utils.redact import is_secret_name, json_value
@@ -20,7 +22,7 @@ from utils.settings.config import ROOT
 
 PACKAGES = (
     *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
-    *("nemo-toolkit", "nemo_run", "lightning", "megatron-bridge", "torchtitan"),
+    *itertools.chain.from_iterable(one.packages for one in FRAMEWORKS.values()),
 )
 _HASH = re.compile(r"sha256:[0-9a-f]{16}")
 REPORT_FOLDERS = ("utils", "evaluate")

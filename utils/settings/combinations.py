@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import ConfigError
-from utils.models import can_train, get
+from utils.frameworks import FRAMEWORKS, VENDOR_OF, can_train, counterpart, in_all
+from utils.models import get
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFILE, TOOLS, Profile
 
-AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim", "titan")
-"""Frameworks that this version can start."""
-OF_PLATFORM = {"nvd": ("mega", "hf", "bridge"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
-"""Frameworks of FRAMEWORK=all by platform, in their order: all but the other vendor's own. Two run only where they are
-named: `nemo` on NVIDIA (the last image with NeMo 2 is nemo:26.02), and `prim` on a CPU (PRIMUS_PATH names its tree)."""
-COUNTERPART = {("nvd", "prim"): "bridge", ("amd", "nemo"): "prim", ("amd", "bridge"): "prim"}
-"""The framework that runs in place of the other vendor's own. Where an image has NeMo and no Megatron-Bridge, NeMo runs
-(train/common/framework_python.py)."""
-
-
 DEFAULT_RECIPE = "delayed"
-FP8_RECIPES = {
-    # megatron-core 0.16.1, transformer_config.py: fp8_recipe and fp4_recipe
-    "mega": ("delayed", "current", "mxfp8", "nvfp4"),
-    # nemo_toolkit 2.3, MegatronMixedPrecision; it has no fp4
-    "nemo": ("delayed", "current", "mxfp8"),
-    # Primus fd1eeab, trainer_base.yaml, and AMD's own llama3.1_8B-MXFP4-pretrain.yaml
-    "prim": ("delayed", "current", "mxfp8", "mxfp4"),
-    # megatron-bridge 0.6.2, MixedPrecisionConfig
-    "bridge": ("delayed", "current", "mxfp8", "nvfp4"),
-    "hf": (),
-    "titan": (),
-}
-"""Recipes of each framework. Whether a device has the format is known to its TransformerEngine alone."""
 VENDOR_RECIPES = {"nvfp4": "nvd", "mxfp4": "amd"}
 """Recipes of one vendor's devices."""
 
@@ -62,17 +40,12 @@ class Rules:
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tuple[str, ...]) -> tuple[str, ...]:
     """Return the frameworks to run; a vendor's own framework replaces that of the other vendor (see `counterparts`).
 
-    `all` leaves out a framework without a recipe of one of the models. Raises ConfigError for a framework that the
-    platform or this version does not have, and for one that is named and has no recipe of a model.
+    `all` leaves out a framework without a recipe of one of the models. Raises ConfigError for a framework that is named
+    and has no recipe of a model.
     """
-    startable = tuple(name for name in OF_PLATFORM[platform] if name in AVAILABLE_FRAMEWORKS)
     if asked == ("all",):
-        return tuple(name for name in startable if all(can_train(name, model) for model in models))
-    meant = tuple(dict.fromkeys(COUNTERPART.get((platform, name), name) for name in asked))
-    missing = [name for name in meant if name not in AVAILABLE_FRAMEWORKS]
-    if missing:
-        allowed = ", ".join((*startable, "all"))
-        raise rules.broken("FRAMEWORK", f"this version cannot start {', '.join(missing)} yet; allowed: {allowed}")
+        return tuple(name for name in in_all(platform) if all(can_train(name, model) for model in models))
+    meant = tuple(dict.fromkeys(counterpart(name, platform) or name for name in asked))
     for name, model in itertools.product(meant, models):
         rules.refuse(not can_train(name, model), "FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
     return meant
@@ -80,11 +53,12 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
 
 def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
     """Return a sentence for each requested framework whose counterpart runs instead."""
-    stacks = {name: "NVIDIA's own framework" for name in ("nemo", "bridge")} | {"prim": "AMD's own framework"}
+    vendors = {"nvd": "NVIDIA's own framework", "amd": "AMD's own framework"}
     return [
-        f"FRAMEWORK={name}: is {stacks[name]}; on this machine {other}, {stacks[other]}, runs in its place"
+        f"FRAMEWORK={name}: is {vendors[VENDOR_OF[name]]}; on this machine {other}, {vendors[platform]}, runs in its "
+        "place"
         for name in asked
-        if (other := COUNTERPART.get((platform, name))) is not None
+        if (other := counterpart(name, platform)) is not None
     ]
 
 
@@ -233,32 +207,36 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
             "NNODES MASTER_ADDR",
             "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
         ),
+        (
+            "titan" in names and parallel,
+            " ".join(parallel),
+            "titan runs torchtitan's FSDP2 only in this version: all must be 1",
+        ),
+        (
+            "titan" in names and typed["gradient_dtype"] != "fp32",
+            "GRADIENT_DTYPE FRAMEWORK",
+            "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32",
+        ),
     ):
         rules.refuse(*rule)
     if "titan" in names:
-        _check_titan(rules, typed, parallel)
+        _check_titans_window(rules, typed)
 
 
 def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def _check_titan(rules: Rules, typed: Mapping[str, Any], parallel: Sequence[str]) -> None:
-    """Raise ConfigError for settings that torchtitan 0.2.2 does not have, or that this version does not give it."""
-    rules.refuse(parallel, " ".join(parallel), "titan runs torchtitan's FSDP2 only in this version: all must be 1")
-    rules.refuse(
-        typed["gradient_dtype"] != "fp32",
-        "GRADIENT_DTYPE FRAMEWORK",
-        "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32",
-    )
+def _check_titans_window(rules: Rules, typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a sequence longer than the model's window, which torchtitan 0.2.2 does not have."""
     for name in typed["models"]:
         window = get(name, typed["model_size"], proxy_layers=typed["proxy_layers"]).sliding_window
-        if window is not None and typed["sequence_length"] > window:
-            raise rules.broken(
-                "FRAMEWORK MODEL SL",
-                f"torchtitan's models have no attention window, and {name} has one of {window} tokens; use mega or hf, "
-                f"or SL={window} or less",
-            )
+        rules.refuse(
+            window is not None and typed["sequence_length"] > window,
+            "FRAMEWORK MODEL SL",
+            f"torchtitan's models have no attention window, and {name} has one of {window} tokens; use mega or hf, "
+            f"or SL={window} or less",
+        )
 
 
 def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
@@ -274,9 +252,9 @@ def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
     rules.refuse(
         vendor != platform, "FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8"
     )
-    lacking = [name for name in typed["frameworks"] if recipe not in FP8_RECIPES[name]]
+    lacking = [name for name in typed["frameworks"] if recipe not in FRAMEWORKS[name].fp8_recipes]
     if lacking:
-        known = [name for name in FP8_RECIPES[lacking[0]] if VENDOR_RECIPES.get(name, platform) == platform]
+        known = [name for name in FRAMEWORKS[lacking[0]].fp8_recipes if VENDOR_RECIPES.get(name, platform) == platform]
         raise rules.broken("FP8_RECIPE FRAMEWORK", f"{lacking[0]} has {', '.join(known)} and no {recipe}")
     return recipe
 

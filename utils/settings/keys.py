@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from utils.frameworks import FRAMEWORKS
 from utils.models import NAMES
 from utils.settings.parsers import (
     HOST,
@@ -101,9 +102,7 @@ KEYS: dict[str, Key] = {
         "folder of a Hugging Face tokenizer, or its hub id; auto = the model's own (synth: made with the text)",
         decides_text=True,
     ),
-    "FRAMEWORK": Key(
-        "frameworks", *list_of("mega", "prim", "nemo", "bridge", "titan", "hf", "all"), "frameworks to run"
-    ),
+    "FRAMEWORK": Key("frameworks", *list_of(*FRAMEWORKS, "all"), "frameworks to run"),
     "MODEL": Key("models", *list_of(*NAMES, "all"), "models to train"),
     "MODEL_SIZE": Key("model_size", *choice("full", "proxy", "tiny"), "published size, fewer layers, or CPU size"),
     "PROXY_LAYERS": Key("proxy_layers", *integer(1), "layers of MODEL_SIZE=proxy"),

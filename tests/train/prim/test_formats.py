@@ -125,7 +125,7 @@ def test_a_device_has_the_folder_of_its_generation(device, folder) -> None:
 
 
 def test_a_precision_without_a_file_of_its_own_takes_the_one_for_all() -> None:
-    primus = install.at(STANDIN)
+    primus = install.find({"PRIMUS_PATH": str(STANDIN)})
     assert primus.shipped_path("llama", "fp8", "MI300X") == primus.shipped_path("llama", "bf16", "MI300X")
 
 

@@ -8,7 +8,5 @@ import pytest
 
 @pytest.fixture
 def vendors_image(monkeypatch):
-    """All frameworks of these tests can be started, and TransformerEngine is there."""
-    frameworks = ("mega", "hf", "nemo", "bridge", "prim")
-    monkeypatch.setattr("utils.settings.combinations.AVAILABLE_FRAMEWORKS", frameworks)
+    """TransformerEngine is there."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))

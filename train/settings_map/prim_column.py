@@ -1,0 +1,193 @@
+"""The column of Primus in the settings map: trainer keys of Primus v25.10 to v26.5 (train/prim/yaml_config.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from train.settings_map.row import (
+    OFF_THE_END,
+    Fixed,
+    Override,
+    asked,
+    has_4_bits,
+    has_8_bits,
+    has_rope_scaling,
+    is_delayed,
+    is_profiled,
+    negated,
+    override,
+    recomputation,
+    rope_scaling,
+    scaling,
+    unexceeded_window,
+)
+
+COLUMN: Mapping[str, Override | Fixed] = {
+    # batch
+    "micro batch": override("micro_batch_size"),
+    "gradient accumulation": Fixed(asked("gradient_accumulation"), "global batch / (micro batch x DP)"),
+    "global batch": override("global_batch_size"),
+    "sequence length (data)": override("seq_length"),
+    "sequence length (model)": override("max_position_embeddings"),
+    "steps": override("train_iters"),
+    # optimizer and schedule
+    "optimizer": override("optimizer"),
+    "precision of optimizer states": Fixed(
+        "fp32", "this version does not set its precision-aware optimizer; another value is refused"
+    ),
+    "learning rate": override("lr"),
+    "schedule": override("lr_decay_style"),
+    "steps of the schedule": override("lr_decay_iters"),
+    "least learning rate": override("min_lr"),
+    "warm-up steps": override("lr_warmup_iters"),
+    "learning rate of step 1": override("lr_warmup_init"),
+    # with a constant style Megatron refuses a start and an end of its own
+    "weight decay, start to end": override(
+        "weight_decay",
+        ("weight_decay_incr_style", lambda decay: "constant"),
+        ("start_weight_decay", lambda decay: None),
+        ("end_weight_decay", lambda decay: None),
+    ),
+    "Adam beta 1": override("adam_beta1"),
+    "Adam beta 2": override("adam_beta2"),
+    "Adam epsilon": override("adam_eps"),
+    "gradient clipping": override("clip_grad"),
+    "loss reduction": override(("calculate_per_token_loss", lambda rule: False)),
+    # communication
+    "distributed optimizer": override("use_distributed_optimizer"),
+    "gradients reduced in fp32": override(
+        "accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", lambda on: not on)
+    ),
+    "overlap of gradient reduction": override("overlap_grad_reduce"),
+    "overlap of parameter gathering": override("overlap_param_gather"),
+    "average in the collective": override("ddp_average_in_collective"),
+    "search for NaN in gradients": override("check_for_nan_in_loss_and_grad"),
+    # data and their order
+    "seed of weights": override("seed"),
+    "seed of the order of samples": override("seed"),
+    "data set": override(
+        "train_data_path",
+        ("data_path", lambda prefix: None),
+        ("valid_data_path", lambda prefix: None),
+        ("test_data_path", lambda prefix: None),
+        ("mock_data", lambda prefix: False),
+    ),
+    # no split applies where each part has a path of its own; all of train_data_path is for training
+    "split": override(("split", lambda split: None)),
+    "samples": Fixed(asked("training_samples"), "steps x global batch"),
+    # the preset has cyclic, which shuffles them once more
+    "order of samples": override(("dataloader_type", lambda order: "single")),
+    "tokenizer": override(("tokenizer_model", lambda ids: None)),
+    "end of document masked in the loss": override("eod_mask_loss"),
+    "positions start again at a document": override("reset_position_ids"),
+    "attention ends at a document": override("reset_attention_mask"),
+    "mask made with the data": override("create_attention_mask_in_dataloader"),
+    "loader workers of a rank": override("num_workers"),
+    # what is switched off, logs, profile
+    "checkpoints": override(
+        ("save", lambda on: None),
+        # `save: null` does not turn it off: Primus substitutes a folder of its own
+        ("disable_last_saving", negated),
+        ("save_interval", lambda on: OFF_THE_END),
+    ),
+    "going on from a checkpoint": override(("load", lambda on: None), "finetune", "auto_continue_train"),
+    "validation": override(("eval_iters", int), ("eval_interval", lambda on: OFF_THE_END)),
+    "loggers beside the log": override(
+        ("disable_tensorboard", negated), ("disable_wandb", negated), ("disable_mlflow", negated)
+    ),
+    # at INFO newer releases do not print the iteration line
+    "steps between lines of the log": override(
+        "log_interval", ("log_throughput", bool), ("stderr_sink_level", lambda steps: "DEBUG")
+    ),
+    "profile": override("profile"),
+    "profiled steps": override(
+        ("use_pytorch_profiler", lambda profile: True),
+        ("profile_step_start", lambda profile: profile.first),
+        ("profile_step_end", lambda profile: profile.last + 1),  # the first that is not profiled
+        ("profile_ranks", lambda profile: list(profile.ranks)),
+        ("torch_profiler_record_shapes", lambda profile: True),
+        ("torch_profiler_with_stack", lambda profile: False),  # as the recorder; stacks slow a step down
+        ("torch_profiler_use_gzip", lambda profile: True),
+        when=is_profiled,
+    ),
+    # shape and initial weights
+    "layers": override("num_layers"),
+    "hidden size": override("hidden_size"),
+    "feed-forward size": override("ffn_hidden_size"),
+    "attention heads": override("num_attention_heads"),
+    "key/value groups": override(("group_query_attention", lambda groups: True), "num_query_groups"),
+    "channels of a head": override("kv_channels"),
+    # the null tokenizer adds its end-of-document token to this number
+    "vocabulary": override(("tokenizer_type", lambda size: "NullTokenizer"), ("vocab_size", lambda size: size - 1)),
+    "vocabulary padded to a multiple of": override("make_vocab_size_divisible_by"),
+    "norm": override("normalization"),
+    "norm epsilon": override("norm_epsilon"),
+    "SwiGLU": override("swiglu"),
+    "bias of linear layers": override("add_bias_linear"),
+    "QKV bias": override("add_qkv_bias"),
+    "norm of queries and keys": override("qk_layernorm"),
+    "embedding shared with output": override(("untie_embeddings_and_output_weights", lambda shared: not shared)),
+    "attention dropout": override("attention_dropout"),
+    "hidden dropout": override("hidden_dropout"),
+    "position embedding": override("position_embedding_type"),
+    "rope base": override(("rotary_base", int)),
+    "rope over a part of a head's channels": override("rotary_percent"),
+    "rope scaling of Llama 3.1": override("use_rope_scaling"),
+    "rope scaling: factor": override("rope_scaling_factor", when=has_rope_scaling),
+    "rope scaling: low frequency factor": Fixed(
+        rope_scaling("low_frequency_factor"), "a constant of its megatron-core: 1"
+    ),
+    "rope scaling: high frequency factor": Fixed(
+        rope_scaling("high_frequency_factor"), "a constant of its megatron-core: 4"
+    ),
+    "rope scaling: original length": Fixed(
+        rope_scaling("original_max_position_embeddings"), "a constant of its megatron-core: 8192"
+    ),
+    "sliding window": Fixed(
+        unexceeded_window,
+        "no key in any release: the same work only where the sequence is no longer than the window",
+    ),
+    "std of initial weights": override("init_method_std"),
+    "initial weights": Fixed(
+        lambda config, spec: config.init if config.platform == "cpu" else "native",
+        "on a GPU Primus draws its own; on a CPU it loads ours as a checkpoint (train/prim/checkpoint.py)",
+    ),
+    "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(
+        True, "megatron-core's own rule, and no key that turns it off"
+    ),
+    # parallelism and precision
+    "TP": override("tensor_model_parallel_size"),
+    "PP": override("pipeline_model_parallel_size"),
+    "virtual pipeline stages": override("num_virtual_stages_per_pipeline_rank"),
+    "CP": override("context_parallel_size"),
+    "DP": Fixed(asked("data_parallel_size"), "follows from GPUs / (TP PP CP)"),
+    "sequence parallel": override("sequence_parallel"),
+    "precision": override(("bf16", lambda name: name != "fp32"), ("fp16", lambda name: False)),
+    "fp8 format": override("fp8"),
+    "fp8 recipe": override(("fp8_recipe", scaling), when=has_8_bits),
+    "fp8: steps of the largest value kept": override("fp8_amax_history_len", when=is_delayed),
+    "fp8: which of them counts": override("fp8_amax_compute_algo", when=is_delayed),
+    "fp4 format": override("fp4", when=has_4_bits),
+    "fp4 recipe": override("fp4_recipe", when=has_4_bits),
+    "parameters gathered in fp8": override("fp8_param_gather"),
+    "residual stream in fp32": override("fp32_residual_connection"),
+    "attention softmax in fp32": override("attention_softmax_in_fp32"),
+    "recompute": override(
+        *recomputation(""),
+        ("recompute_activations", lambda kind: kind == "selective"),
+    ),
+    # fused operations
+    "bias activation fusion": override("bias_swiglu_fusion"),
+    "bias dropout fusion": override("bias_dropout_fusion"),
+    "masked softmax fusion": override("masked_softmax_fusion"),
+    "persist layer norm": override(("no_persist_layer_norm", lambda on: not on)),
+    "apply rope fusion": override("apply_rope_fusion"),
+    "cross entropy loss fusion": override("cross_entropy_loss_fusion"),
+    "cross entropy fusion by": override("cross_entropy_fusion_impl"),
+    "gradient accumulation fusion": Fixed(False, "off in AMD's configurations: it needs Apex's extension"),
+    "attention backend": override("attention_backend"),
+    "float32 products": Fixed("highest", "nothing in Primus turns TF32 on, nor does AMD's image"),
+    "Primus Turbo": override("enable_primus_turbo", "use_turbo_attention", "use_turbo_rms_norm"),
+    "CUDA graphs": Fixed(False, "default of every release; its key changed its name"),
+}
+"""Entries by the name of the row."""
