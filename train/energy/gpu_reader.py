@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from train.job import processes
 from utils.arguments import Parser, run
 from utils.settings.config import ROOT
 
@@ -159,7 +160,14 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
     command = [sys.executable, "-m", "train.energy.gpu_reader", "--platform", platform]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=dict(environ), capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            command,
+            cwd=ROOT,
+            env=dict(environ),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+            preexec_fn=processes.tied(),
         )
         if done.returncode == 0:
             return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])]
