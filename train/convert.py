@@ -7,7 +7,6 @@ The import builds TransformerEngine layers and so needs NVIDIA's container, thou
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import importlib.util
 import os
@@ -15,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from train.common.framework_python import python_of
 from utils.arguments import Parser, run
@@ -24,6 +24,12 @@ from utils.models import MODELS, can_train
 from utils.own_files import require_ours
 from utils.settings.config import folders
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "model": {"choices": [name for name in MODELS if can_train("nemo", name)]},
+    "--source": {"help": "Hugging Face repository or local folder (default: the release of the model)"},
+    "--output": {"type": Path, "help": "folder of the checkpoint (default: DATA_DIR/nemo_<model>)"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 PARTS = ("context", "weights")
 """Folders of a finished NeMo 2 checkpoint."""
 READ_BESIDE_THE_WEIGHTS = ("config.json", "generation_config.json")
@@ -77,7 +83,7 @@ def check_source(model: str, source: str) -> str:
 
 def main() -> int:
     """Convert the model of the command line; return 0 also where its checkpoint exists already."""
-    options = _arguments()
+    options = Parser(OPTIONS, prog="python -m train.convert", description=__doc__).parse_intermixed_args()
     try:
         platform = detect_platform(os.environ)
         if platform != "nvd":
@@ -101,15 +107,6 @@ def main() -> int:
         return 1
     print(f"{output}: {'converted from ' + source if is_new else 'exists already'}")
     return 0
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.convert", description=__doc__)
-    parser.add_argument("model", choices=[name for name in MODELS if can_train("nemo", name)])
-    parser.add_argument("--source", help="Hugging Face repository or local folder (default: the release of the model)")
-    parser.add_argument("--output", type=Path, help="folder of the checkpoint (default: DATA_DIR/nemo_<model>)")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args()
 
 
 def _import(model: str, source: str, folder: Path) -> None:

@@ -6,7 +6,6 @@ valid ok result, 2 for bad input before anything is started, 128 + signal after 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from train.common.framework_python import python_of, without_missing
 from train.job import processes
@@ -47,6 +47,13 @@ from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, require_writable
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--dry-run": {"action": "store_true", "help": "print the plan and start nothing"},
+    "--set-up": {"action": "store_true", "help": "install the packages of the matrix, and start no job"},
+    "--compare": {"action": "store_true", "help": "compare the results at the end"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 BAD_INPUT = 2
 SETUP = ROOT / "shell" / "setup.sh"
 SETUP_GRACE_SECONDS = 10.0
@@ -57,7 +64,7 @@ NOTHING_COMPARABLE = 3
 
 def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
-    options = _arguments()
+    options = Parser(OPTIONS, prog="python -m train.matrix", description=__doc__).parse_intermixed_args()
     try:
         if options.set_up:
             return _set_up(options.platform, options.settings)
@@ -86,16 +93,6 @@ def main() -> int:
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.matrix", description=__doc__)
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
-    parser.add_argument("--set-up", action="store_true", help="install the packages of the matrix, and start no job")
-    parser.add_argument("--compare", action="store_true", help="compare the results at the end")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args()
 
 
 def _set_up(platform: str, settings: Sequence[str]) -> int:

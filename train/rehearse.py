@@ -34,6 +34,17 @@ from utils.own_files import is_png, require_ours
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable, values_of
 
 FRAMEWORKS = ("mega", "hf")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "help": f"one of {', '.join(PLATFORMS)}; cpu: without stand-in device"},
+    "--gpus": {"required": True, "metavar": "N", "help": "GPUs of one machine; on cpu the number of ranks"},
+    "--framework": {"required": True, "help": "mega or hf"},
+    "--model": {"required": True, "help": f"one of {', '.join(MODELS)}"},
+    "--device": {"help": "device of the roofline, e.g. H100, H200, MI300X (default: no roofline)"},
+    "--output": {"type": Path, "metavar": "FILE.json", "help": "file to write; the picture is FILE.png"},
+    "--stage": {"type": int, "help": argparse.SUPPRESS},
+    "--record": {"type": Path, "help": argparse.SUPPRESS},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the job, as for train.launch"},
+}
 WHOSE = {
     "stand_in": "the stand-in of the device or of the other ranks failed, not the job",
     "job": "the job's code failed on the stand-ins; a real device may or may not show the same",
@@ -49,7 +60,12 @@ class RehearsalError(RuntimeError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rehearse every stage and write the report; in a child process, rehearse one rank."""
-    options = _arguments(arguments)
+    options = Parser(
+        OPTIONS,
+        prog="python -m train.rehearse",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_intermixed_args(arguments)
     try:
         config = _config(options)
         device = _device(options.device)
@@ -73,24 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
     print(report.as_text(content), end="")
     return 0
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m train.rehearse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--platform", required=True, help=f"one of {', '.join(PLATFORMS)}; cpu: without stand-in device"
-    )
-    parser.add_argument("--gpus", required=True, metavar="N", help="GPUs of one machine; on cpu the number of ranks")
-    parser.add_argument("--framework", required=True, help="mega or hf")
-    parser.add_argument("--model", required=True, help=f"one of {', '.join(MODELS)}")
-    parser.add_argument("--device", help="device of the roofline, e.g. H100, H200, MI300X (default: no roofline)")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="file to write; the picture is FILE.png")
-    parser.add_argument("--stage", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the job, as for train.launch")
-    return parser.parse_intermixed_args(arguments)
 
 
 def _config(options: argparse.Namespace) -> RunConfig:

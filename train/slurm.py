@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from train.cluster import follow as slurm_queue, script as slurm_script
 from train.job import processes
@@ -43,13 +44,20 @@ from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--dry-run": {"action": "store_true", "help": "print the script of each job and submit nothing"},
+    "--no-wait": {"action": "store_true", "help": "submit the jobs and exit; without it they are followed"},
+    "--requeue": {"action": "store_true", "help": "let Slurm restart a job whose node has failed"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 NOT_FOLLOWED = "submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one"
 SUBMITS_MORE = "when they have ended, it submits the further runs that RUNS=auto decides"
 
 
 def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
-    options = _arguments()
+    options = Parser(OPTIONS, prog="python -m train.slurm", description=__doc__).parse_intermixed_args()
     try:
         settings = [*options.settings, "LAUNCHER=slurm"]
         matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
@@ -73,16 +81,6 @@ def main() -> int:
     except slurm_queue.SlurmError as error:
         print(f"error: {redact.text(str(error))}", file=sys.stderr)
         return 1
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.slurm", description=__doc__)
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--dry-run", action="store_true", help="print the script of each job and submit nothing")
-    parser.add_argument("--no-wait", action="store_true", help="submit the jobs and exit; without it they are followed")
-    parser.add_argument("--requeue", action="store_true", help="let Slurm restart a job whose node has failed")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args()
 
 
 def _run(

@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from train.job import processes
 from train.machine.gpus import capacity_gb
@@ -35,6 +36,11 @@ from utils.settings.config import PLATFORMS, folders, require_writable, values_o
 from utils.settings.keys import KEYS
 from utils.settings.layers import parse_values
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--dry-run": {"action": "store_true", "help": "print the points and start nothing"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE[,VALUE...]", "help": "settings; several values: an axis"},
+}
 BAD_INPUT = 2
 NOT_STARTED = (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE)
 MOST_POINTS = 1000
@@ -48,7 +54,12 @@ _LONGEST_LABEL = 80
 
 def main() -> int:
     """Run the sweep that the command line selects."""
-    options = _arguments()
+    options = Parser(
+        OPTIONS,
+        prog="python -m train.sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_intermixed_args()
     try:
         sweep = sweep_of(options.platform, options.settings)
         for point in sweep.points:
@@ -78,16 +89,6 @@ def text(sweep: Sweep) -> str:
         state = "runs" if point.state == sweep_file.WAITING else point.state
         lines.append(f"{number:>4}  {state:12}  {point.name}" + (f"  ({point.reason})" if point.reason else ""))
     return "\n".join(lines)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m train.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--dry-run", action="store_true", help="print the points and start nothing")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE[,VALUE...]", help="settings; several values: an axis")
-    return parser.parse_intermixed_args()
 
 
 def _look_ahead(sweep: Sweep, point: Point, *, is_dry_run: bool) -> None:

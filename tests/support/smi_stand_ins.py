@@ -110,7 +110,7 @@ def _of_13_steps(
     clock = {name: header[name] for name in ("boot", "unix_at_zero")} | {"ends": ends}
     node = section.NodeSamples(header, why=dict(sources.reasons))
 
-    def take(sample: dict[str, Any], _: float) -> None:
+    def take(sample: dict[str, Any]) -> None:
         node.samples.append(sample)
         node.why |= sample.get("why") or {}
 

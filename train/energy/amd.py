@@ -71,8 +71,7 @@ class AmdGpu(Gpu):
 
     def code(self, error: BaseException) -> Any:
         """Return AMD SMI's code of an error; None for another error."""
-        get = getattr(error, "get_error_code", None)
-        return get() if get is not None else None
+        return error.get_error_code() if hasattr(error, "get_error_code") else None
 
 
 def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[AmdGpu]]:

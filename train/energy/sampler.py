@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -24,9 +24,9 @@ import psutil
 
 from train.energy import amd, nvidia, rapl
 from train.energy.gpu_reader import Gpu, GpuLostError, ReaderError, RuntimeUnknownError, bus_ids_of_job
-from train.energy.sample_file import Writer, path_of
+from train.energy.sample_file import path_of, written
 from train.job.job import Job
-from train.job.processes import StopRequest
+from train.job.processes import StopRequest, wait_until
 from train.job.recorder import clock
 
 HERTZ = 12.5
@@ -37,7 +37,6 @@ READY_SECONDS = 30.0
 """Longest wait for the libraries of a vendor to open and the idle period to pass."""
 END_SECONDS = 5.0
 """Longest wait for the end of a reading."""
-POLL_SECONDS = 0.1
 Opener = Callable[[list[str] | None, int, str], tuple[str, Sequence[Gpu]]]
 OPENERS: dict[str, Opener] = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
 
@@ -89,15 +88,14 @@ class Ticks:
 def sample_until(
     is_over: Callable[[], bool],
     ticks: Ticks,
-    take: Callable[[dict[str, Any], float], None],
+    take: Callable[[dict[str, Any]], None],
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Take a sample HERTZ times a second until `is_over`; ticks that were missed are left out, not made up for."""
     started, number = now(), 0
     while not is_over():
-        sample = ticks.sample()
-        take(sample, sample["t"])
+        take(ticks.sample())
         number = max(number + 1, int((now() - started) * HERTZ))
         sleep(max(0.0, started + number / HERTZ - now()))
 
@@ -154,10 +152,7 @@ def beside(job: Job, environment: Mapping[str, str], stop: StopRequest) -> Itera
     sampler = threading.Thread(target=_sample, args=(job, environment, is_ready, is_over), daemon=True)
     sampler.start()
     try:
-        deadline = time.monotonic() + READY_SECONDS
-        while not is_ready.wait(POLL_SECONDS) and not stop and time.monotonic() < deadline:
-            pass
-        if not is_ready.is_set() and not stop:
+        if not wait_until(is_ready.is_set, READY_SECONDS, stop) and not stop:
             print(f"{job.name}: the sampler of energy is not ready; the job goes on", file=sys.stderr)
         yield
     finally:
@@ -169,14 +164,14 @@ def _sample(job: Job, environment: Mapping[str, str], is_ready: threading.Event,
     platform, node = job.config.platform, job.config.node_rank
     try:
         sources = open_sources(platform, job.config.ranks_per_node, environment)
-        with closing(Writer(path_of(job, node), header(platform, node, sources))) as file:
+        with written(path_of(job, node), header(platform, node, sources)) as add:
             ticks = Ticks(sources, time.perf_counter)
             if sources.gpus or sources.packages:
                 idle_end = time.perf_counter() + IDLE_SECONDS
-                sample_until(lambda: is_over.is_set() or time.perf_counter() >= idle_end, ticks, file.line)
-                file.line({"ready": time.perf_counter()})
+                sample_until(lambda: is_over.is_set() or time.perf_counter() >= idle_end, ticks, add)
+                add({"ready": time.perf_counter()})
             is_ready.set()
-            sample_until(is_over.is_set, ticks, file.line)
+            sample_until(is_over.is_set, ticks, add)
     except Exception as error:  # noqa: BLE001 - a job does not depend on its sampler
         print(f"{job.name}: the sampler of energy ended: {type(error).__name__}: {error}", file=sys.stderr)
     finally:

@@ -168,6 +168,18 @@ def run_step(
     return stop.exit_code(otherwise=process.wait())
 
 
+def wait_until(
+    is_true: Callable[[], bool], seconds: float, stop: object = None, poll_seconds: float = STEP_POLL_SECONDS
+) -> bool:
+    """Wait until `is_true` and return True; return False after `seconds` or a request to stop."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if stop or time.monotonic() > deadline:
+            return False
+        time.sleep(poll_seconds)
+    return True
+
+
 def _is_alive(process: psutil.Process) -> bool:
     import psutil
 

@@ -178,7 +178,7 @@ def _to_without_copy(original: Any) -> Any:
         if args and isinstance(args[0], torch.Tensor):
             args = (args[0].device, args[0].dtype, *args[1:])
         place = keywords.pop("device", None)
-        if place is None and args and _is_place(args[0]):
+        if place is None and args and isinstance(args[0], str | torch.device | int) and not isinstance(args[0], bool):
             place, args = args[0], args[1:]
         if place is None:
             return original(self, *args, **keywords)
@@ -190,10 +190,6 @@ def _to_without_copy(original: Any) -> Any:
         return self if dtype is None else original(self, dtype)
 
     return to
-
-
-def _is_place(value: Any) -> bool:
-    return isinstance(value, (str, torch.device)) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def lend_data(ledger: Ledger) -> None:
