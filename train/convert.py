@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from train.common.framework_python import python_of
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.models import MODELS, can_train
@@ -81,30 +81,24 @@ def check_source(model: str, source: str) -> str:
     return f"hf://{folder.resolve()}"
 
 
+@refusing((ConfigError, HardwareError, ForeignFileError), failed=(ConversionError, OSError))
 def main() -> int:
     """Convert the model of the command line; return 0 also where its checkpoint exists already."""
     options = Parser(OPTIONS, prog="python -m train.convert", description=__doc__).parse_intermixed_args()
-    try:
-        platform = detect_platform(os.environ)
-        if platform != "nvd":
-            raise ConfigError(
-                f"convert: got platform {platform}, wanted nvd: NeMo's importer builds TransformerEngine layers, which "
-                "need CUDA; run inside nvcr.io/nvidia/nemo:26.02"
-            )
-        if importlib.util.find_spec("nemo") is None:  # the suite's own Python
-            python = python_of("nemo", platform)
-            os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
-        if importlib.util.find_spec("transformer_engine") is None:
-            raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:26.02")
-        source = check_source(options.model, options.source or MODELS[options.model].release)
-        output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
-        is_new = convert(output, lambda folder: _import(options.model, source, folder))
-    except (ConfigError, HardwareError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (ConversionError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    platform = detect_platform(os.environ)
+    if platform != "nvd":
+        raise ConfigError(
+            f"convert: got platform {platform}, wanted nvd: NeMo's importer builds TransformerEngine layers, which "
+            "need CUDA; run inside nvcr.io/nvidia/nemo:26.02"
+        )
+    if importlib.util.find_spec("nemo") is None:  # the suite's own Python
+        python = python_of("nemo", platform)
+        os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
+    if importlib.util.find_spec("transformer_engine") is None:
+        raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:26.02")
+    source = check_source(options.model, options.source or MODELS[options.model].release)
+    output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
+    is_new = convert(output, lambda folder: _import(options.model, source, folder))
     print(f"{output}: {'converted from ' + source if is_new else 'exists already'}")
     return 0
 

@@ -41,7 +41,7 @@ from train.runner.state import (
 )
 from train.runner.view import View, add_to_log
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
@@ -54,7 +54,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--compare": {"action": "store_true", "help": "compare the results at the end"},
     "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
 }
-BAD_INPUT = 2
 SETUP = ROOT / "shell" / "setup.sh"
 SETUP_GRACE_SECONDS = 10.0
 AGAIN = "run the same command again to continue"
@@ -62,37 +61,34 @@ NOTHING_COMPARABLE = 3
 """Exit code of evaluate.compare for results without two sides, which is no failure of a matrix of one job."""
 
 
+@refusing((ConfigError, DataError, HardwareError))
 def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = Parser(OPTIONS, prog="python -m train.matrix", description=__doc__).parse_intermixed_args()
-    try:
-        if options.set_up:
-            return _set_up(options.platform, options.settings)
-        pythons = {name: partial(python_of, name) for name in ("bridge", "nemo")}
-        asked = without_missing(options.platform, options.settings, pythons, is_dry_run=options.dry_run)
-        matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
-        for matrix in matrices:
-            preflight.check(matrix)
-            if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
-                from train.prim import install as prim_install
+    if options.set_up:
+        return _set_up(options.platform, options.settings)
+    pythons = {name: partial(python_of, name) for name in ("bridge", "nemo")}
+    asked = without_missing(options.platform, options.settings, pythons, is_dry_run=options.dry_run)
+    matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
+    for matrix in matrices:
+        preflight.check(matrix)
+        if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
+            from train.prim import install as prim_install
 
-                prim_install.find()
-            if options.dry_run:
-                print(redact.text(plan.text(matrix)))
-                if (table := terminal_table(matrix.jobs)) is not None:
-                    print(f"\n{table}")
+            prim_install.find()
         if options.dry_run:
-            return 0
-        output = plan.require_folders(matrices)
-        if matrices[0].config.node_rank > 0:
-            with processes.stop_request() as stop:
-                return run_on_other_node(matrices, stop)
-        with footprint.lock(output) as is_locked, processes.stop_request() as stop:
-            run_one = partial(_run, stop=stop, is_locked=is_locked)
-            return run_all(matrices, run_one, stop, is_compared=options.compare)
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+            print(redact.text(plan.text(matrix)))
+            if (table := terminal_table(matrix.jobs)) is not None:
+                print(f"\n{table}")
+    if options.dry_run:
+        return 0
+    output = plan.require_folders(matrices)
+    if matrices[0].config.node_rank > 0:
+        with processes.stop_request() as stop:
+            return run_on_other_node(matrices, stop)
+    with footprint.lock(output) as is_locked, processes.stop_request() as stop:
+        run_one = partial(_run, stop=stop, is_locked=is_locked)
+        return run_all(matrices, run_one, stop, is_compared=options.compare)
 
 
 def _set_up(platform: str, settings: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ from train.preflight import job_checks
 from train.probing import collectives, report
 from train.runner import plan as matrix
 from train.settings_map import map as frameworks
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.housekeeping import footprint
@@ -57,31 +57,28 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@refusing((ConfigError, HardwareError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and print what it shows."""
     parser = Parser(OPTIONS, prog="python -m train.probe", description=first_line(__doc__))
     options = parser.parse_intermixed_args(arguments)
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
-    try:
-        config, _ = matrix.resolve(options.platform, options.settings)
-        _become_a_job(config)
-        found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
-        rank, ranks = collectives.world()
-        if rank and ranks > 1:  # of torchrun: only the collectives need it
-            collectives.in_this_world(found, 0.0)
-            return 0
-        output, _ = folders(found, arguments=options.settings)
-        require_writable(output, "OUTPUT_DIR")
-        path = output / probe_file.name(found, python_platform.node())
-        require_ours(probe_file.is_probe, path)
-        footprint.mark(output, footprint.OUTPUT)
-        before = conditions.take_snapshot(found)
-        for line in job_checks.warnings(found, before):
-            print(f"warning: {line}", file=sys.stderr)
-        content = report.measure(found, seconds, config, before)
-    except (ConfigError, HardwareError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    config, _ = matrix.resolve(options.platform, options.settings)
+    _become_a_job(config)
+    found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
+    rank, ranks = collectives.world()
+    if rank and ranks > 1:  # of torchrun: only the collectives need it
+        collectives.in_this_world(found, 0.0)
+        return 0
+    output, _ = folders(found, arguments=options.settings)
+    require_writable(output, "OUTPUT_DIR")
+    path = output / probe_file.name(found, python_platform.node())
+    require_ours(probe_file.is_probe, path)
+    footprint.mark(output, footprint.OUTPUT)
+    before = conditions.take_snapshot(found)
+    for line in job_checks.warnings(found, before):
+        print(f"warning: {line}", file=sys.stderr)
+    content = report.measure(found, seconds, config, before)
     for name, reason in content["reasons"].items():
         print(f"{name}: not measured: {reason}", file=sys.stderr)
     return _write(content, path)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from train.rehearsal import account, report
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.hardware.devices import SHORT_NAMES, Device, named
@@ -58,6 +58,7 @@ class RehearsalError(RuntimeError):
     """A rank could not be rehearsed; the message says whose failure it was."""
 
 
+@refusing((ConfigError, ForeignFileError), failed=(RehearsalError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rehearse every stage and write the report; in a child process, rehearse one rank."""
     options = Parser(
@@ -66,19 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_intermixed_args(arguments)
-    try:
-        config = _config(options)
-        device = _device(options.device)
-        if options.stage is not None:
-            return _child(config, options)
-        outputs = _outputs(options.output)
-        ranks = [_rank_in_child(options, config, stage) for stage in range(config.pipeline_parallel_size)]
-    except (ConfigError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RehearsalError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    config = _config(options)
+    device = _device(options.device)
+    if options.stage is not None:
+        return _child(config, options)
+    outputs = _outputs(options.output)
+    ranks = [_rank_in_child(options, config, stage) for stage in range(config.pipeline_parallel_size)]
     content = account.of_job(config, options.framework, options.model, ranks, device)
     if outputs:
         try:

@@ -25,7 +25,7 @@ from train.machine.gpus import capacity_gb
 from train.preflight import fit
 from train.runner import plan
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.hardware.detect import HardwareError
 from utils.own_files import require_ours
@@ -41,7 +41,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--dry-run": {"action": "store_true", "help": "print the points and start nothing"},
     "settings": {"nargs": "*", "metavar": "KEY=VALUE[,VALUE...]", "help": "settings; several values: an axis"},
 }
-BAD_INPUT = 2
 NOT_STARTED = (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE)
 MOST_POINTS = 1000
 NAME = "sweep"
@@ -52,6 +51,7 @@ NOT_SWEPT = ("LABEL", "OUTPUT_DIR", "DATA_DIR", "METHOD", "RUNS", "FORCE", "RUNT
 _LONGEST_LABEL = 80
 
 
+@refusing((ConfigError, DataError, HardwareError, ForeignFileError))
 def main() -> int:
     """Run the sweep that the command line selects."""
     options = Parser(
@@ -60,25 +60,21 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_intermixed_args()
-    try:
-        sweep = sweep_of(options.platform, options.settings)
-        for point in sweep.points:
-            _look_ahead(sweep, point, is_dry_run=options.dry_run)
-        print(redact.text(text(sweep)), flush=True)
-        if all(point.state == sweep_file.IMPOSSIBLE for point in sweep.points):
-            raise ConfigError(f"no point is possible: {sweep.points[0].reason}")
-        if options.dry_run:
-            return 0
-        output = folders(options.platform, arguments=arguments_of(sweep, sweep.points[0]))[0]
-        path = sweep_file.path_of(output, sweep.name)
-        require_writable(path.parent, "OUTPUT_DIR")
-        require_ours(sweep_file.is_sweep, path)
-        with processes.stop_request() as stop:
-            processes.adopt_orphans()
-            return _run_all(sweep, path, stop)
-    except (ConfigError, DataError, HardwareError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+    sweep = sweep_of(options.platform, options.settings)
+    for point in sweep.points:
+        _look_ahead(sweep, point, is_dry_run=options.dry_run)
+    print(redact.text(text(sweep)), flush=True)
+    if all(point.state == sweep_file.IMPOSSIBLE for point in sweep.points):
+        raise ConfigError(f"no point is possible: {sweep.points[0].reason}")
+    if options.dry_run:
+        return 0
+    output = folders(options.platform, arguments=arguments_of(sweep, sweep.points[0]))[0]
+    path = sweep_file.path_of(output, sweep.name)
+    require_writable(path.parent, "OUTPUT_DIR")
+    require_ours(sweep_file.is_sweep, path)
+    with processes.stop_request() as stop:
+        processes.adopt_orphans()
+        return _run_all(sweep, path, stop)
 
 
 def text(sweep: Sweep) -> str:

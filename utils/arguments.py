@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,25 @@ def exit_code(
     except KeyboardInterrupt:
         print(f"error: interrupted{interrupted}", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def refusing(
+    bad: tuple[type[Exception], ...], failed: tuple[type[Exception], ...] = ()
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make the `main` of a command end with one line, and with 2 for an error of `bad` and 1 for one of `failed`."""
+
+    def decorated(main: Callable[..., int]) -> Callable[..., int]:
+        @wraps(main)
+        def command(*arguments: Any) -> int:
+            try:
+                return main(*arguments)
+            except (*bad, *failed) as error:
+                print(f"error: {text(str(error))}", file=sys.stderr)
+                return 2 if isinstance(error, bad) else 1
+
+        return command
+
+    return decorated
 
 
 def report(error: OSError) -> None:

@@ -25,7 +25,7 @@ from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import _fsdp_init, _fully_shard
 
-from train.rehearsal import device, kernels
+from train.rehearsal import device
 from train.rehearsal.device import StandInError
 from train.rehearsal.ledger import Ledger, replace
 from train.rehearsal.steps import STEPS, Steps, micro_batch, samples
@@ -65,9 +65,9 @@ def prepare(config: RunConfig, spec: ModelSpec, rank: int, memory_gb: float) -> 
     lend_ranks(rank, config.num_gpus, ledger)
     if has_device:
         device.lend(config.platform, config.ranks_per_node, memory_gb)
-        kernels.lend_kernels(ledger)
+        device.lend_kernels(ledger)
     device.lend_data(ledger)
-    kernels.lend_regions(ledger)
+    device.lend_regions(ledger)
     return ledger, Steps(ledger, has_pipeline=config.pipeline_parallel_size > 1)
 
 
