@@ -28,7 +28,7 @@ from train.rehearsal import account, report
 from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
-from utils.hardware.devices import SHORT_NAMES, Device, named
+from utils.hardware.devices import SHORT_NAMES, named
 from utils.models import MODELS
 from utils.own_files import is_png, require_ours
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable, values_of
@@ -68,7 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_intermixed_args(arguments)
     config = _config(options)
-    device = _device(options.device)
+    device = None if options.device is None else named(options.device)
+    if options.device is not None and device is None:
+        known = f"known: {', '.join(SHORT_NAMES)}, and names in utils/hardware/devices.py"
+        raise ConfigError(f"--device: got {options.device!r}, {known}")
     if options.stage is not None:
         return _child(config, options)
     outputs = _outputs(options.output)
@@ -110,15 +113,6 @@ def _config(options: argparse.Namespace) -> RunConfig:
     if options.framework == "hf" and config.hf_kernels == "liger":
         raise ConfigError("HF_KERNELS=liger: its Triton kernels need data, which a rehearsal does not have; use stock")
     return config
-
-
-def _device(name: str | None) -> Device | None:
-    device = None if name is None else named(name)
-    if name is not None and device is None:
-        raise ConfigError(
-            f"--device: got {name!r}, known: {', '.join(SHORT_NAMES)}, and names in utils/hardware/devices.py"
-        )
-    return device
 
 
 def _outputs(output: Path | None) -> list[Path]:

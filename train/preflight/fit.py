@@ -73,7 +73,9 @@ def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacit
     An empty list means that no combination fits.
     """
     found: list[Change] = []
-    for change in sorted(_changes(config, framework), key=_cost):
+    for change in sorted(
+        _changes(config, framework), key=lambda one: (len(one), [ORDER.index(setting) for setting, _ in one])
+    ):
         if any(dict(smaller).keys() <= dict(change).keys() for smaller in found):
             continue
         changed = _changed(config, spec, dict(change))
@@ -106,11 +108,6 @@ def _changes(config: RunConfig, framework: str) -> Iterator[Change]:
 
 def _after(values: Sequence[str], value: str) -> Sequence[str]:
     return values[values.index(value) + 1 :]
-
-
-def _cost(change: Change) -> tuple[int, list[int]]:
-    """Return the sort key of a change: the number of settings, then their places in ORDER."""
-    return len(change), [ORDER.index(key) for key, _ in change]
 
 
 def _changed(config: RunConfig, spec: ModelSpec, change: dict[str, str]) -> RunConfig | None:
