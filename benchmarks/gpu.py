@@ -317,9 +317,7 @@ def _estimate_gb(result: Result) -> float | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the parts that fit and for which there is time, and write the summary."""
-    options = Parser(OPTIONS, prog="python -m benchmarks.gpu", description=first_line(__doc__)).parse_intermixed_args(
-        argv
-    )
+    options = Parser(OPTIONS, prog="python -m benchmarks.gpu", description=first_line(__doc__)).parse_args(argv)
     if options.output:
         options.settings.append(f"OUTPUT_DIR={options.output}")
     try:

@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=first_line(__doc__),
         epilog="Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is missing or invalid.",
     )
-    options = parser.parse_intermixed_args(arguments)  # settings may follow options
+    options = parser.parse_args(arguments)
     if options.batches < 1:
         parser.error(f"--batches: got {options.batches}, wanted at least 1")
     try:

@@ -96,7 +96,6 @@ WRITE_NOTHING_NAMED = {
     "evaluate.validate": PRINTS,
     "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
     "train.energy.gpu_reader": PRINTS,
-    "train.energy.sampler": OF_A_JOB,
     "train.machine.gpu_command": PRINTS,
     "train.status": PRINTS,
     "train.probing.collectives": "started by train.probe; writes into a temporary folder",

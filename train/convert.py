@@ -7,7 +7,6 @@ The import builds TransformerEngine layers and so needs NVIDIA's container, thou
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import importlib.util
 import os
@@ -15,9 +14,10 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from train.common.framework_python import python_of
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.frameworks import can_train
 from utils.hardware.detect import HardwareError, detect_platform
@@ -25,6 +25,12 @@ from utils.models import MODELS
 from utils.own_files import require_ours
 from utils.settings.config import folders
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "model": {"choices": [name for name in MODELS if can_train("nemo", name)]},
+    "--source": {"help": "Hugging Face repository or local folder (default: the release of the model)"},
+    "--output": {"type": Path, "help": "folder of the checkpoint (default: DATA_DIR/nemo_<model>)"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 PARTS = ("context", "weights")
 """Folders of a finished NeMo 2 checkpoint."""
 READ_BESIDE_THE_WEIGHTS = ("config.json", "generation_config.json")
@@ -76,41 +82,26 @@ def check_source(model: str, source: str) -> str:
     return f"hf://{folder.resolve()}"
 
 
+@refusing((ConfigError, HardwareError, ForeignFileError), failed=(ConversionError, OSError))
 def main() -> int:
     """Convert the model of the command line; return 0 also where its checkpoint exists already."""
-    options = _arguments()
-    try:
-        platform = detect_platform(os.environ)
-        if platform != "nvd":
-            raise ConfigError(
-                f"convert: got platform {platform}, wanted nvd: NeMo's importer builds TransformerEngine layers, which "
-                "need CUDA; run inside nvcr.io/nvidia/nemo:26.02"
-            )
-        if importlib.util.find_spec("nemo") is None:  # the suite's own Python
-            python = python_of("nemo", platform)
-            os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
-        if importlib.util.find_spec("transformer_engine") is None:
-            raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:26.02")
-        source = check_source(options.model, options.source or MODELS[options.model].release)
-        output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
-        is_new = convert(output, lambda folder: _import(options.model, source, folder))
-    except (ConfigError, HardwareError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (ConversionError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    options = Parser(OPTIONS, prog="python -m train.convert", description=__doc__).parse_args()
+    platform = detect_platform(os.environ)
+    if platform != "nvd":
+        raise ConfigError(
+            f"convert: got platform {platform}, wanted nvd: NeMo's importer builds TransformerEngine layers, which "
+            "need CUDA; run inside nvcr.io/nvidia/nemo:26.02"
+        )
+    if importlib.util.find_spec("nemo") is None:  # the suite's own Python
+        python = python_of("nemo", platform)
+        os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
+    if importlib.util.find_spec("transformer_engine") is None:
+        raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:26.02")
+    source = check_source(options.model, options.source or MODELS[options.model].release)
+    output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
+    is_new = convert(output, lambda folder: _import(options.model, source, folder))
     print(f"{output}: {'converted from ' + source if is_new else 'exists already'}")
     return 0
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.convert", description=__doc__)
-    parser.add_argument("model", choices=[name for name in MODELS if can_train("nemo", name)])
-    parser.add_argument("--source", help="Hugging Face repository or local folder (default: the release of the model)")
-    parser.add_argument("--output", type=Path, help="folder of the checkpoint (default: DATA_DIR/nemo_<model>)")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args()
 
 
 def _import(model: str, source: str, folder: Path) -> None:

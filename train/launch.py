@@ -66,11 +66,18 @@ KNOWN_WARNINGS = (
     *("In CPU autocast", "DTensor random operators", "DTensor manual_seed", "Set timeout is now only supported"),
 )
 """Beginnings of library warnings that mean nothing for a run."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--framework": {"required": True},
+    "--model": {"required": True},
+    "--run": {"type": int, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 
 
 def main() -> int:
     """Run the job named on the command line."""
-    options = _arguments()
+    options = Parser(OPTIONS, prog="python -m train.launch", description=first_line(__doc__)).parse_args()
     try:
         job, manifest, values = _plan(options)
         identity = job.identity(manifest["bin_sha256"])
@@ -109,16 +116,6 @@ def main() -> int:
         return _lead(attempt, manifest, environment, stop, complete)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.launch", description=first_line(__doc__))
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--framework", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--run", type=int, default=1, help="number of the run, from 1 (default: %(default)s)")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args()
-
-
 def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, Value]]:
     for key, name, known in (("framework", options.framework, FRAMEWORKS), ("model", options.model, MODELS)):
         if name not in known:
@@ -149,14 +146,10 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     reserve(job.result_path)
     number = store.set_aside(job.result_path)
     job = job.numbered(number)
-    while _has_files(job):  # of an attempt that was killed together with its launcher, or of a user
+    # files of an attempt that was killed together with its launcher, or of a user
+    while profile_folder(job).exists() or any(log_path(job).parent.glob(f"{log_path(job).stem}[._]*")):
         job = job.numbered(job.attempt + 1)
     return Attempt(job, identity, shlex.join(_command(job, settings)), utc_now())
-
-
-def _has_files(job: Job) -> bool:
-    log = log_path(job)
-    return profile_folder(job).exists() or any(log.parent.glob(f"{log.stem}[._]*"))
 
 
 def _lead(

@@ -20,7 +20,6 @@ This module is the part after the setup: plan -> pre-flight -> data -> jobs -> v
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
@@ -32,6 +31,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from train.common.framework_python import without_missing
 from train.job import processes
@@ -55,13 +55,19 @@ from train.runner.state import (
 )
 from train.runner.view import View, add_to_log
 from utils import redact
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, require_writable
 
-BAD_INPUT = 2
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--dry-run": {"action": "store_true", "help": "print the plan and start nothing"},
+    "--set-up": {"action": "store_true", "help": "install the packages of the matrix, and start no job"},
+    "--compare": {"action": "store_true", "help": "compare the results at the end"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 SETUP = ROOT / "shell" / "setup.sh"
 SETUP_GRACE_SECONDS = 10.0
 AGAIN = "run the same command again to continue"
@@ -69,46 +75,33 @@ NOTHING_COMPARABLE = 3
 """Exit code of evaluate.compare for results without two sides, which is no failure of a matrix of one job."""
 
 
+@refusing((ConfigError, DataError, HardwareError))
 def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
-    options = _arguments()
-    try:
-        if options.set_up:
-            return _set_up(options.platform, options.settings)
-        asked = without_missing(options.platform, options.settings, is_dry_run=options.dry_run)
-        matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
-        for matrix in matrices:
-            preflight.check(matrix)
-            if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
-                from train.prim import install as prim_install
+    options = Parser(OPTIONS, prog="python -m train.matrix", description=first_line(__doc__)).parse_args()
+    if options.set_up:
+        return _set_up(options.platform, options.settings)
+    asked = without_missing(options.platform, options.settings, is_dry_run=options.dry_run)
+    matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
+    for matrix in matrices:
+        preflight.check(matrix)
+        if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
+            from train.prim import install as prim_install
 
-                prim_install.find()
-            if options.dry_run:
-                print(redact.text(plan.text(matrix)))
-                if (table := terminal_table(matrix.jobs)) is not None:
-                    print(f"\n{table}")
+            prim_install.find()
         if options.dry_run:
-            return 0
-        output = plan.require_folders(matrices)
-        if matrices[0].config.node_rank > 0:
-            with processes.stop_request() as stop:
-                return run_on_other_node(matrices, stop)
-        with footprint.lock(output) as is_locked, processes.stop_request() as stop:
-            run_one = partial(_run, stop=stop, is_locked=is_locked)
-            return run_all(matrices, run_one, stop, is_compared=options.compare)
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.matrix", description=first_line(__doc__))
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
-    parser.add_argument("--set-up", action="store_true", help="install the packages of the matrix, and start no job")
-    parser.add_argument("--compare", action="store_true", help="compare the results at the end")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args()
+            print(redact.text(plan.text(matrix)))
+            if (table := terminal_table(matrix.jobs)) is not None:
+                print(f"\n{table}")
+    if options.dry_run:
+        return 0
+    output = plan.require_folders(matrices)
+    if matrices[0].config.node_rank > 0:
+        with processes.stop_request() as stop:
+            return run_on_other_node(matrices, stop)
+    with footprint.lock(output) as is_locked, processes.stop_request() as stop:
+        run_one = partial(_run, stop=stop, is_locked=is_locked)
+        return run_all(matrices, run_one, stop, is_compared=options.compare)
 
 
 def _set_up(platform: str, settings: Sequence[str]) -> int:

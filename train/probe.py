@@ -27,7 +27,7 @@ from train.preflight import job_checks
 from train.probing import collectives, report
 from train.runner import plan as matrix
 from train.settings_map import map as frameworks
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.housekeeping import footprint
@@ -39,29 +39,46 @@ SECONDS, QUICK_SECONDS = 10.0, 1.8
 """Seconds of the rate of each precision, which set those of all other parts."""
 
 
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 600:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted seconds above 0, up to 600")
+    return value
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--seconds": {
+        "type": _seconds,
+        "help": f"seconds for the rate of each precision; all other parts follow (default: {SECONDS:g})",
+    },
+    "--quick": {"action": "store_true", "help": "about 15 seconds in all instead of 80"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the jobs, e.g. OUTPUT_DIR=output"},
+}
+
+
+@refusing((ConfigError, HardwareError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and print what it shows."""
-    options = _arguments(arguments)
-    try:
-        config, _ = matrix.resolve(options.platform, options.settings)
-        _become_a_job(config)
-        found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
-        rank, ranks = collectives.world()
-        if rank and ranks > 1:  # of torchrun: only the collectives need it
-            collectives.in_this_world(found, 0.0)
-            return 0
-        output, _ = folders(found, arguments=options.settings)
-        require_writable(output, "OUTPUT_DIR")
-        path = output / probe_file.name(found, python_platform.node())
-        require_ours(probe_file.is_probe, path)
-        footprint.mark(output, footprint.OUTPUT)
-        before = conditions.take_snapshot(found)
-        for line in job_checks.warnings(found, before):
-            print(f"warning: {line}", file=sys.stderr)
-        content = report.measure(found, options.seconds, config, before)
-    except (ConfigError, HardwareError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    parser = Parser(OPTIONS, prog="python -m train.probe", description=first_line(__doc__))
+    options = parser.parse_args(arguments)
+    seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
+    config, _ = matrix.resolve(options.platform, options.settings)
+    _become_a_job(config)
+    found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
+    rank, ranks = collectives.world()
+    if rank and ranks > 1:  # of torchrun: only the collectives need it
+        collectives.in_this_world(found, 0.0)
+        return 0
+    output, _ = folders(found, arguments=options.settings)
+    require_writable(output, "OUTPUT_DIR")
+    path = output / probe_file.name(found, python_platform.node())
+    require_ours(probe_file.is_probe, path)
+    footprint.mark(output, footprint.OUTPUT)
+    before = conditions.take_snapshot(found)
+    for line in job_checks.warnings(found, before):
+        print(f"warning: {line}", file=sys.stderr)
+    content = report.measure(found, seconds, config, before)
     for name, reason in content["reasons"].items():
         print(f"{name}: not measured: {reason}", file=sys.stderr)
     return _write(content, path)
@@ -94,29 +111,6 @@ def _write(content: dict[str, Any], path: Path) -> int:
         return 1
     print(f"{report.as_text(content)}{path}")
     return 0
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m train.probe", description=first_line(__doc__))
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument(
-        "--seconds",
-        type=_seconds,
-        help=f"seconds for the rate of each precision; all other parts follow (default: {SECONDS:g})",
-    )
-    parser.add_argument("--quick", action="store_true", help="about 15 seconds in all instead of 80")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the jobs, e.g. OUTPUT_DIR=output")
-    options = parser.parse_intermixed_args(arguments)
-    if options.seconds is None:
-        options.seconds = QUICK_SECONDS if options.quick else SECONDS
-    return options
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 600:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted seconds above 0, up to 600")
-    return value
 
 
 if __name__ == "__main__":

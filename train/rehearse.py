@@ -25,15 +25,26 @@ from pathlib import Path
 from typing import Any
 
 from train.rehearsal import account, report
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
-from utils.hardware.devices import SHORT_NAMES, Device, named
+from utils.hardware.devices import SHORT_NAMES, named
 from utils.memory.estimate import FRAMEWORKS
 from utils.models import MODELS
 from utils.own_files import is_png, require_ours
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable, values_of
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "help": f"one of {', '.join(PLATFORMS)}; cpu: without stand-in device"},
+    "--gpus": {"required": True, "metavar": "N", "help": "GPUs of one machine; on cpu the number of ranks"},
+    "--framework": {"required": True, "help": "mega or hf"},
+    "--model": {"required": True, "help": f"one of {', '.join(MODELS)}"},
+    "--device": {"help": "device of the roofline, e.g. H100, H200, MI300X (default: no roofline)"},
+    "--output": {"type": Path, "metavar": "FILE.json", "help": "file to write; the picture is FILE.png"},
+    "--stage": {"type": int, "help": argparse.SUPPRESS},
+    "--record": {"type": Path, "help": argparse.SUPPRESS},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the job, as for train.launch"},
+}
 WHOSE = {
     "stand_in": "the stand-in of the device or of the other ranks failed, not the job",
     "job": "the job's code failed on the stand-ins; a real device may or may not show the same",
@@ -47,22 +58,24 @@ class RehearsalError(RuntimeError):
     """A rank could not be rehearsed; the message says whose failure it was."""
 
 
+@refusing((ConfigError, ForeignFileError), failed=(RehearsalError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rehearse every stage and write the report; in a child process, rehearse one rank."""
-    options = _arguments(arguments)
-    try:
-        config = _config(options)
-        device = _device(options.device)
-        if options.stage is not None:
-            return _child(config, options)
-        outputs = _outputs(options.output)
-        ranks = [_rank_in_child(options, config, stage) for stage in range(config.pipeline_parallel_size)]
-    except (ConfigError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RehearsalError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    options = Parser(
+        OPTIONS,
+        prog="python -m train.rehearse",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
+    config = _config(options)
+    device = None if options.device is None else named(options.device)
+    if options.device is not None and device is None:
+        known = f"known: {', '.join(SHORT_NAMES)}, and names in utils/hardware/devices.py"
+        raise ConfigError(f"--device: got {options.device!r}, {known}")
+    if options.stage is not None:
+        return _child(config, options)
+    outputs = _outputs(options.output)
+    ranks = [_rank_in_child(options, config, stage) for stage in range(config.pipeline_parallel_size)]
     content = account.of_job(config, options.framework, options.model, ranks, device)
     if outputs:
         try:
@@ -73,24 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
     print(report.as_text(content), end="")
     return 0
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m train.rehearse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--platform", required=True, help=f"one of {', '.join(PLATFORMS)}; cpu: without stand-in device"
-    )
-    parser.add_argument("--gpus", required=True, metavar="N", help="GPUs of one machine; on cpu the number of ranks")
-    parser.add_argument("--framework", required=True, help="mega or hf")
-    parser.add_argument("--model", required=True, help=f"one of {', '.join(MODELS)}")
-    parser.add_argument("--device", help="device of the roofline, e.g. H100, H200, MI300X (default: no roofline)")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="file to write; the picture is FILE.png")
-    parser.add_argument("--stage", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the job, as for train.launch")
-    return parser.parse_intermixed_args(arguments)
 
 
 def _config(options: argparse.Namespace) -> RunConfig:
@@ -118,15 +113,6 @@ def _config(options: argparse.Namespace) -> RunConfig:
     if options.framework == "hf" and config.hf_kernels == "liger":
         raise ConfigError("HF_KERNELS=liger: its Triton kernels need data, which a rehearsal does not have; use stock")
     return config
-
-
-def _device(name: str | None) -> Device | None:
-    device = None if name is None else named(name)
-    if name is not None and device is None:
-        raise ConfigError(
-            f"--device: got {name!r}, known: {', '.join(SHORT_NAMES)}, and names in utils/hardware/devices.py"
-        )
-    return device
 
 
 def _outputs(output: Path | None) -> list[Path]:

@@ -26,12 +26,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from train.cluster import follow as slurm_queue, script as slurm_script
 from train.job import processes
 from train.job.job import utc_now
 from train.job.outcome import Attempt, stamp
-from train.matrix import BAD_INPUT, run_all, validate, view_of
+from train.matrix import run_all, validate, view_of
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
 from train.runner.run_job import conclude, follow_up, show_ends
@@ -47,52 +48,43 @@ from train.runner.state import (
 )
 from train.runner.view import View
 from utils import redact
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--dry-run": {"action": "store_true", "help": "print the script of each job and submit nothing"},
+    "--no-wait": {"action": "store_true", "help": "submit the jobs and exit; without it they are followed"},
+    "--requeue": {"action": "store_true", "help": "let Slurm restart a job whose node has failed"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 NOT_FOLLOWED = "submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one"
 SUBMITS_MORE = "when they have ended, it submits the further runs that RUNS=auto decides"
 
 
+@refusing((ConfigError, DataError, HardwareError), failed=(slurm_queue.SlurmError,))
 def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
-    options = _arguments()
-    try:
-        settings = [*options.settings, "LAUNCHER=slurm"]
-        matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
-        for matrix in matrices:
-            os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
-            preflight.check(matrix)
-            if options.dry_run:
-                for job in matrix.jobs:
-                    print(redact.text(slurm_script.render(matrix, job, is_requeued=options.requeue)))
-        for line in slurm_script.environment().warnings("the jobs"):
-            print(f"warning: {line}", file=sys.stderr)
+    options = Parser(OPTIONS, prog="python -m train.slurm", description=first_line(__doc__)).parse_args()
+    settings = [*options.settings, "LAUNCHER=slurm"]
+    matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
+    for matrix in matrices:
+        os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
+        preflight.check(matrix)
         if options.dry_run:
-            return 0
-        with footprint.lock(plan.require_folders(matrices)), processes.stop_request() as stop:
-            run_one = partial(_run, options=options, stop=stop)
-            end = SUBMITTED if options.no_wait else FINISHED
-            return run_all(matrices, run_one, stop, is_compared=not options.no_wait, end=end)
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except slurm_queue.SlurmError as error:
-        print(f"error: {redact.text(str(error))}", file=sys.stderr)
-        return 1
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.slurm", description=first_line(__doc__))
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--dry-run", action="store_true", help="print the script of each job and submit nothing")
-    parser.add_argument("--no-wait", action="store_true", help="submit the jobs and exit; without it they are followed")
-    parser.add_argument("--requeue", action="store_true", help="let Slurm restart a job whose node has failed")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_intermixed_args()
+            for job in matrix.jobs:
+                print(redact.text(slurm_script.render(matrix, job, is_requeued=options.requeue)))
+    for line in slurm_script.environment().warnings("the jobs"):
+        print(f"warning: {line}", file=sys.stderr)
+    if options.dry_run:
+        return 0
+    with footprint.lock(plan.require_folders(matrices)), processes.stop_request() as stop:
+        run_one = partial(_run, options=options, stop=stop)
+        end = SUBMITTED if options.no_wait else FINISHED
+        return run_all(matrices, run_one, stop, is_compared=not options.no_wait, end=end)
 
 
 def _run(

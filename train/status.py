@@ -22,6 +22,12 @@ from utils.errors import in_one_line
 from utils.input_files import InputFileError, json_of
 from utils.results.schema import time_of
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "folder": {
+        **{"nargs": "?", "type": Path, "default": Path("output")},
+        "help": "OUTPUT_DIR of the matrix (default: %(default)s)",
+    }
+}
 STALE_SECONDS = 60 * STATUS_EVERY_SECONDS
 COLUMNS = "{:>3}  {:24}  {:8}  {:>11}  {:>9}  {:>8}  {:>8}"
 HEADER = COLUMNS.format("job", "", "state", "step", "step (s)", "loss", "took")
@@ -77,12 +83,8 @@ def _of_job(job: dict[str, Any]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(prog="python -m train.status", description=first_line(__doc__))
-    parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path("output"), help="OUTPUT_DIR of the matrix (default: %(default)s)"
-    )
-    folder: Path = parser.parse_args(arguments).folder
-    path = folder / NAME
+    parser = Parser(OPTIONS, prog="python -m train.status", description=first_line(__doc__))
+    path = parser.parse_args(arguments).folder / NAME
     now = datetime.now(timezone.utc)
     try:
         status = json_of(path)

@@ -18,7 +18,6 @@ and not started, too. At the end evaluate.sweep draws the heat maps and writes t
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import re
@@ -26,13 +25,14 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from train.job import processes
 from train.machine.gpus import capacity_gb
 from train.preflight import fit
 from train.runner import plan
 from utils import redact
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.hardware.detect import HardwareError
 from utils.own_files import require_ours
@@ -43,7 +43,11 @@ from utils.settings.config import PLATFORMS, folders, require_writable, values_o
 from utils.settings.keys import KEYS
 from utils.settings.layers import parse_values
 
-BAD_INPUT = 2
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--dry-run": {"action": "store_true", "help": "print the points and start nothing"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE[,VALUE...]", "help": "settings; several values: an axis"},
+}
 NOT_STARTED = (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE)
 MOST_POINTS = 1000
 NAME = "sweep"
@@ -54,28 +58,25 @@ NOT_SWEPT = ("LABEL", "OUTPUT_DIR", "DATA_DIR", "METHOD", "RUNS", "FORCE", "RUNT
 _LONGEST_LABEL = 80
 
 
+@refusing((ConfigError, DataError, HardwareError, ForeignFileError))
 def main() -> int:
     """Run the sweep that the command line selects."""
-    options = _arguments()
-    try:
-        sweep = sweep_of(options.platform, options.settings)
-        for point in sweep.points:
-            _look_ahead(sweep, point, is_dry_run=options.dry_run)
-        print(redact.text(text(sweep)), flush=True)
-        if all(point.state == sweep_file.IMPOSSIBLE for point in sweep.points):
-            raise ConfigError(f"no point is possible: {sweep.points[0].reason}")
-        if options.dry_run:
-            return 0
-        output = folders(options.platform, arguments=arguments_of(sweep, sweep.points[0]))[0]
-        path = sweep_file.path_of(output, sweep.name)
-        require_writable(path.parent, "OUTPUT_DIR")
-        require_ours(sweep_file.is_sweep, path)
-        with processes.stop_request() as stop:
-            processes.adopt_orphans()
-            return _run_all(sweep, path, stop)
-    except (ConfigError, DataError, HardwareError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+    options = Parser(OPTIONS, prog="python -m train.sweep", description=first_line(__doc__)).parse_args()
+    sweep = sweep_of(options.platform, options.settings)
+    for point in sweep.points:
+        _look_ahead(sweep, point, is_dry_run=options.dry_run)
+    print(redact.text(text(sweep)), flush=True)
+    if all(point.state == sweep_file.IMPOSSIBLE for point in sweep.points):
+        raise ConfigError(f"no point is possible: {sweep.points[0].reason}")
+    if options.dry_run:
+        return 0
+    output = folders(options.platform, arguments=arguments_of(sweep, sweep.points[0]))[0]
+    path = sweep_file.path_of(output, sweep.name)
+    require_writable(path.parent, "OUTPUT_DIR")
+    require_ours(sweep_file.is_sweep, path)
+    with processes.stop_request() as stop:
+        processes.adopt_orphans()
+        return _run_all(sweep, path, stop)
 
 
 def text(sweep: Sweep) -> str:
@@ -86,14 +87,6 @@ def text(sweep: Sweep) -> str:
         state = "runs" if point.state == sweep_file.WAITING else point.state
         lines.append(f"{number:>4}  {state:12}  {point.name}" + (f"  ({point.reason})" if point.reason else ""))
     return "\n".join(lines)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m train.sweep", description=first_line(__doc__))
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--dry-run", action="store_true", help="print the points and start nothing")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE[,VALUE...]", help="settings; several values: an axis")
-    return parser.parse_intermixed_args()
 
 
 def _look_ahead(sweep: Sweep, point: Point, *, is_dry_run: bool) -> None:

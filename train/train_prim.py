@@ -44,7 +44,7 @@ def check(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m train.train_prim --check", description=CHECK)
     parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         primus = prim_install.find()
         config = _config(options.settings)

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,25 @@ def exit_code(
         return 128 + signal.SIGINT
 
 
+def refusing(
+    bad: tuple[type[Exception], ...], failed: tuple[type[Exception], ...] = ()
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make the `main` of a command end with one line, and with 2 for an error of `bad` and 1 for one of `failed`."""
+
+    def decorated(main: Callable[..., int]) -> Callable[..., int]:
+        @wraps(main)
+        def command(*arguments: Any) -> int:
+            try:
+                return main(*arguments)
+            except (*bad, *failed) as error:
+                print(f"error: {text(str(error))}", file=sys.stderr)
+                return 2 if isinstance(error, bad) else 1
+
+        return command
+
+    return decorated
+
+
 def report(error: OSError) -> None:
     """Print one line about a file that cannot be used, with the remedy."""
     if error.errno is None:  # raised by a library or by us, with a text of its own
@@ -147,15 +167,6 @@ class Parser(argparse.ArgumentParser):
         parsed, rest = self.parse_known_args(arguments, namespace)
         if rest:  # settings after an option
             parsed = super().parse_intermixed_args(arguments, namespace)
-        return parsed
-
-    def parse_intermixed_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> argparse.Namespace:
-        """Parse the command line; exit 2 with one line for what is not known."""
-        arguments = sys.argv[1:] if args is None else list(args)
-        self._refuse_unknown(arguments)
-        parsed: argparse.Namespace = super().parse_intermixed_args(arguments, namespace)
         return parsed
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]

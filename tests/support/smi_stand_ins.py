@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -106,12 +105,12 @@ def _of_13_steps(
     """
     times = {"steps": list(range(1, 14)), "step_times": [step] * 13}
     result = example_result(platform=platform, **times, training_config__num_gpus=gpus)
-    header = sampler.header(argparse.Namespace(platform=platform, node=0), sources)
+    header = sampler.header(platform, 0, sources)
     ends = [1.0 + step * (number + 1) + pause * (number > 10) for number in range(13)]
     clock = {name: header[name] for name in ("boot", "unix_at_zero")} | {"ends": ends}
     node = section.NodeSamples(header, why=dict(sources.reasons))
 
-    def take(sample: dict[str, Any], _: float) -> None:
+    def take(sample: dict[str, Any]) -> None:
         node.samples.append(sample)
         node.why |= sample.get("why") or {}
 

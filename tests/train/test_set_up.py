@@ -45,17 +45,19 @@ def test_the_setup_is_a_phase_while_it_runs(setup, tmp_path):
     assert [job["framework"] for job in meanwhile["jobs"]] == ["mega"] * 3
 
 
-def test_a_failed_setup_is_in_the_status_with_its_exit_code(setup, tmp_path):
-    setup("exit 1")
-    assert run(tmp_path) == 1
-    assert (status(tmp_path)["state"], status(tmp_path)["phase"]) == ("failed", "setup")
-
-
-def test_an_interrupt_ends_the_setup_and_is_in_the_status(setup, tmp_path, capsys):
-    setup(f"kill -TERM {os.getpid()}; sleep 60")
-    assert run(tmp_path) == 128 + 15
-    assert status(tmp_path)["state"] == "interrupted"
-    assert "run the same command again" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("body", "code", "state", "said"),
+    [
+        ("exit 1", 1, "failed", ""),
+        (f"kill -TERM {os.getpid()}; sleep 60", 128 + 15, "interrupted", "run the same command again"),
+    ],
+    ids=["failed", "interrupted"],
+)
+def test_a_setup_that_does_not_end_well_is_in_the_status(setup, tmp_path, capsys, body, code, state, said):
+    setup(body)
+    assert run(tmp_path) == code
+    assert (status(tmp_path)["state"], status(tmp_path)["phase"]) == (state, "setup")
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("setting", ["MODEL=lama", "GBS=7", "DATASET=/no/such/file.jsonl"])

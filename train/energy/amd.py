@@ -12,7 +12,6 @@ amdsmi_get_violation_status, which sleeps 100 ms in each call.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 from collections import Counter
 from collections.abc import Mapping
@@ -71,8 +70,7 @@ class AmdGpu(Gpu):
 
     def code(self, error: BaseException) -> Any:
         """Return AMD SMI's code of an error; None for another error."""
-        get = getattr(error, "get_error_code", None)
-        return get() if get is not None else None
+        return error.get_error_code() if hasattr(error, "get_error_code") else None
 
 
 def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[AmdGpu]]:
@@ -103,8 +101,7 @@ def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[
 
 def _libraries() -> tuple[Any, Any, type[Exception]]:
     try:
-        with contextlib.redirect_stdout(None):  # without its library amdsmi prints
-            import amdsmi
+        import amdsmi
     except NO_LIBRARY as error:
         wanted = "install the one of this machine's ROCm: pip install ${ROCM_PATH:-/opt/rocm}/share/amd_smi"
         raise ReaderError(f"amdsmi cannot be imported ({type(error).__name__}: {error}); {wanted}") from error

@@ -18,10 +18,12 @@ import os
 import re
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from train.job import processes
 from utils.arguments import Parser, run
 from utils.settings.config import ROOT
 
@@ -73,7 +75,7 @@ Reading = list[Any]
 """The values of FIELDS."""
 
 
-class Gpu:
+class Gpu(ABC):
     """A GPU that is read again and again; a call that the device refuses for good is not repeated."""
 
     FINAL: frozenset[int]
@@ -87,13 +89,13 @@ class Gpu:
         self.why: dict[str, str] = {}
         """The reasons for values that are None for good, by field."""
 
+    @abstractmethod
     def read(self) -> Reading:
         """Return the values now; raise GpuLostError if the device is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def code(self, error: BaseException) -> Any:
         """Return the code of the vendor's library for an error; None for another error."""
-        raise NotImplementedError
 
     def value(self, name: str, call: Callable[[], Any]) -> Any:
         """Return the value of a call; None if it fails. Raises GpuLostError if the device is gone."""
@@ -159,7 +161,14 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
     command = [sys.executable, "-m", "train.energy.gpu_reader", "--platform", platform]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=dict(environ), capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            command,
+            cwd=ROOT,
+            env=dict(environ),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+            preexec_fn=processes.tied(),
         )
         if done.returncode == 0:
             return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])]
@@ -171,8 +180,8 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
 
 def main() -> int:
     """Print the bus ids as a JSON list."""
-    parser = Parser(prog="python -m train.energy.gpu_reader", description=main.__doc__)
-    parser.add_argument("--platform", required=True, choices=FUNCTIONS)
+    options = {"--platform": {"required": True, "choices": FUNCTIONS}}
+    parser = Parser(options, prog="python -m train.energy.gpu_reader", description=main.__doc__)
     try:
         print(json.dumps(_bus_ids(parser.parse_args().platform)))
     except RuntimeUnknownError as error:

@@ -1,5 +1,9 @@
 """Energy of one node over the steady steps, from its samples: by counter, by power, and the state of the devices.
 
+A counter is made to rise without end first: one that starts again at its largest value is continued there; one that
+falls anywhere else was reset and counts nothing. Power is integrated by the trapezoidal rule. Energy at a time between
+two samples is on the straight line between them.
+
 The unit is a package: a GPU, the dies that share a package, or a processor. Where one die reports the power of its
 package and the other dies report none, the package has that power, if the job uses all of its dies.
 """
@@ -9,14 +13,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from train.energy import joules
-from train.energy.joules import Floats, Interval, JoulesError
 from train.energy.sample_file import NodeSamples
 
+MOST_WATTS = 3000.0
+"""More than any device draws. A counter that starts again has grown by no more than this in the meantime."""
+LARGEST_GAP_SECONDS = 1.0
+Floats = NDArray[np.float64]
+Interval = tuple[float, float]
+"""Start and end in seconds."""
 MILLI, MICRO = 1e-3, 1e-6
 IDLE_USE_PERCENT = 5.0
 """A device that is used more than this is not idle."""
@@ -28,6 +38,67 @@ PARTITIONS = (
 )
 STATES = ("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "use_percent")
 NOT_A_SLOWDOWN = "gpu_idle"
+
+
+class JoulesError(ValueError):
+    """No energy follows from these samples; the message contains the reason."""
+
+
+def known(times: Sequence[float], values: Sequence[float | None]) -> tuple[Floats, Floats]:
+    """Return the times and values of the samples that have a value."""
+    pairs = [(time, value) for time, value in zip(times, values, strict=True) if value is not None]
+    found = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def require_cover(times: Floats, intervals: Sequence[Interval]) -> None:
+    """Raise JoulesError unless the samples reach over all intervals without a gap."""
+    first, last = intervals[0][0], intervals[-1][1]
+    if len(times) < 2 or times[0] > first:
+        missing = "none of" if len(times) < 2 else f"the first {times[0] - first:.1f} s of"
+        raise JoulesError(f"{missing} the steady steps were sampled")
+    if times[-1] < last:
+        raise JoulesError(f"the samples end {last - times[-1]:.1f} s before the last steady step")
+    inside = times[(times >= first) & (times <= last)]
+    widest = float(np.diff(np.concatenate([[first], inside, [last]])).max())
+    if widest > LARGEST_GAP_SECONDS:
+        raise JoulesError(f"there is a gap of {widest:.1f} s between two samples (limit {LARGEST_GAP_SECONDS:g} s)")
+
+
+def by_counter(times: Floats, counts: Floats, joules_a_count: float, wraps: float | None) -> Floats:
+    """Return the joules since the first sample, from a counter; `wraps` is its largest value plus one, in counts.
+
+    Raises JoulesError for a counter that was reset.
+    """
+    steps = np.diff(counts)
+    for place in np.flatnonzero(steps < 0):
+        grown = steps[place] + (wraps or 0.0)
+        most = MOST_WATTS * (times[place + 1] - times[place])
+        if not wraps or not 0 <= grown * joules_a_count <= most:
+            before, after = (joules_a_count * counts[place + offset] for offset in (0, 1))
+            raise JoulesError(f"the counter was reset: it fell from {before:,.1f} J to {after:,.1f} J")
+        steps[place] = grown
+    return np.concatenate([[0.0], np.cumsum(steps)]) * joules_a_count
+
+
+def spent(times: Floats, joules: Floats, intervals: Sequence[Interval]) -> float:
+    """Return the joules inside the intervals; `joules` is the energy up to each time. Raises JoulesError."""
+    require_cover(times, intervals)
+    ends = np.asarray(intervals, dtype=np.float64)
+    at = np.interp(ends.ravel(), times, joules).reshape(-1, 2)
+    return float((at[:, 1] - at[:, 0]).sum())
+
+
+def steady_intervals(ends: Sequence[float], seconds: Sequence[float], skipped: int) -> list[Interval]:
+    """Return the intervals of the steps after the first `skipped` ones; steps without a gap between them become one."""
+    found: list[Interval] = []
+    for end, lasted in list(zip(ends, seconds, strict=True))[skipped:]:
+        start = end - lasted
+        if found and start - found[-1][1] <= 1e-3 * lasted:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 @dataclass(frozen=True)
@@ -82,7 +153,9 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
 
     Raises JoulesError if the clock of the samples goes back.
     """
-    joules.require_rising(node.times)
+    for number, (before, after) in enumerate(pairwise(node.times)):
+        if after <= before:
+            raise JoulesError(f"the clock of the samples goes back from {before:.3f} s to {after:.3f} s ({number + 2})")
     first, last = intervals[0][0], intervals[-1][1]
     inside = [place for place, time in enumerate(node.times) if first <= time <= last]
     states = {}
@@ -137,12 +210,12 @@ SILENT = "no values: "
 
 
 def _by_counter(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> Measured:
-    times, counts = joules.known(node.times, node.gpu(index, "counter_mj"))
+    times, counts = known(node.times, node.gpu(index, "counter_mj"))
     if not len(counts):
         return Measured(None, SILENT + node.why_of(index, "counter_mj"))
     wraps = node.header["gpus"][index]["counter_wraps_mj"]
     where, lost = f"{node.name(index)}, counter", node.why.get(str(index))
-    return _measured(times, lambda: joules.by_counter(times, counts, MILLI, wraps), intervals, where, lost)
+    return _measured(times, lambda: by_counter(times, counts, MILLI, wraps), intervals, where, lost)
 
 
 def _by_power(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> Measured:
@@ -151,15 +224,15 @@ def _by_power(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> M
     if not watts.any():
         said = f"{node.name(index)}: the device reports 0 W" if len(watts) else node.why_of(index, "instant_mw")
         return Measured(None, SILENT + said)
-    lost = node.why.get(str(index))
-    return _measured(times, lambda: joules.by_power(times, watts), intervals, f"{node.name(index)}, power", lost)
+    risen = np.concatenate([[0.0], np.cumsum(np.diff(times) * (watts[1:] + watts[:-1]) / 2)])
+    return _measured(times, lambda: risen, intervals, f"{node.name(index)}, power", node.why.get(str(index)))
 
 
 def _power(node: NodeSamples, index: int) -> tuple[Floats, Floats]:
     """Return times and watts of a GPU."""
-    times, milliwatts = joules.known(node.times, node.gpu(index, "instant_mw"))
+    times, milliwatts = known(node.times, node.gpu(index, "instant_mw"))
     if not milliwatts.any():
-        times, milliwatts = joules.known(node.times, node.gpu(index, "average_mw"))
+        times, milliwatts = known(node.times, node.gpu(index, "average_mw"))
     return times, milliwatts * MILLI
 
 
@@ -167,7 +240,7 @@ def _measured(
     times: Floats, rise: Callable[[], Floats], intervals: Sequence[Interval], where: str, lost: str | None = None
 ) -> Measured:
     try:
-        return Measured(joules.spent(times, rise(), intervals))
+        return Measured(spent(times, rise(), intervals))
     except JoulesError as error:
         return Measured(None, f"{where}: {error}" + (f" ({lost})" if lost else ""))
 
@@ -180,9 +253,9 @@ def _processors(node: NodeSamples, intervals: Sequence[Interval]) -> Measured:
 
 
 def _processor(node: NodeSamples, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
-    times, counts = joules.known(node.times, node.rapl(index))
+    times, counts = known(node.times, node.rapl(index))
     where, wraps = f"RAPL, {package['name']}", package["wraps_uj"]
-    return _measured(times, lambda: joules.by_counter(times, counts, MICRO, wraps), intervals, where)
+    return _measured(times, lambda: by_counter(times, counts, MICRO, wraps), intervals, where)
 
 
 def _idle_watts(node: NodeSamples) -> Measured:
@@ -192,28 +265,24 @@ def _idle_watts(node: NodeSamples) -> Measured:
         return Measured(None, node.why.get("rapl") or "there was no idle period before the job")
     early = NodeSamples(node.header, samples, node.ready, node.why)
     if node.header["platform"] == "cpu":
-        return _idle_processors(early)
+        use = statistics.fmean(sample["cpu"] for sample in early.samples)
+        if use > IDLE_USE_PERCENT:
+            return Measured(None, f"the cores were {use:.0f} % used before the job")
+        start, end = early.times[0], early.times[-1]
+        return _processors(early, [(start, end)]).per(end - start)
     if not node.header["gpus"]:
         return Measured(None, node.why["gpus"])
     total = 0.0
     for index, gpu in enumerate(node.header["gpus"]):
-        use = [value for value in early.gpu(index, "use_percent") if value is not None]
-        if not use or max(use) > IDLE_USE_PERCENT:
-            said = f"was {max(use):.0f} % used" if use else "does not report its use"
+        used = [value for value in early.gpu(index, "use_percent") if value is not None]
+        if not used or max(used) > IDLE_USE_PERCENT:
+            said = f"was {max(used):.0f} % used" if used else "does not report its use"
             return Measured(None, f"{early.name(index)} {said} before the job")
         watts = _power(early, index)[1]
         if not watts.any() and gpu["package_dies"] == 1:
             return Measured(None, early.why_of(index, "instant_mw"))
         total += float(watts.mean()) if len(watts) else 0.0
     return Measured(total)
-
-
-def _idle_processors(early: NodeSamples) -> Measured:
-    use = statistics.fmean(sample["cpu"] for sample in early.samples)
-    if use > IDLE_USE_PERCENT:
-        return Measured(None, f"the cores were {use:.0f} % used before the job")
-    start, end = early.times[0], early.times[-1]
-    return _processors(early, [(start, end)]).per(end - start)
 
 
 def _throttled(node: NodeSamples, inside: Sequence[int]) -> Iterator[dict[str, float]]:

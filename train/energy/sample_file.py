@@ -8,7 +8,8 @@ gpu_reader.FIELDS or null for a GPU that is gone, `why` with new reasons), or `{
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,6 @@ from train.job.job import Job, log_path
 from utils.written import note
 
 VERSION = 1
-FLUSH_SECONDS = 1.0
 
 
 class SampleFileError(RuntimeError):
@@ -69,25 +69,17 @@ def path_of(job: Job, node: int) -> Path:
     return log.with_name(f"{log.stem}.energy.jsonl")
 
 
-class Writer:
-    """Writer of a sample file; what was written is readable after FLUSH_SECONDS, even if the process is killed."""
-
-    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
-        self._file = path.open("w", encoding="utf8")
+@contextmanager
+def written(path: Path, header: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Make the file with its header and yield the function that adds a line, which is readable at once."""
+    with path.open("w", encoding="utf8", buffering=1) as file:
         note(path, grows=True)
-        self._flushed = 0.0
-        self.line({"energy_samples_version": VERSION, **header})
 
-    def close(self) -> None:
-        """Write what is left."""
-        self._file.close()
+        def add(content: Mapping[str, Any]) -> None:
+            file.write(json.dumps(content, separators=(",", ":")) + "\n")
 
-    def line(self, content: Mapping[str, Any], now: float = 0.0) -> None:
-        """Write one line; `now` is the time of the sample."""
-        self._file.write(json.dumps(content, separators=(",", ":")) + "\n")
-        if now >= self._flushed + FLUSH_SECONDS or not now:
-            self._file.flush()
-            self._flushed = now
+        add({"energy_samples_version": VERSION, **header})
+        yield add
 
 
 def read(path: Path) -> NodeSamples:

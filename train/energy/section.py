@@ -21,9 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from train.energy import joules
-from train.energy.joules import JoulesError
-from train.energy.node_energy import Measured, NodeEnergy, PackageEnergy, largest, of_node, total
+from train.energy.node_energy import (
+    JoulesError,
+    Measured,
+    NodeEnergy,
+    PackageEnergy,
+    largest,
+    of_node,
+    steady_intervals,
+    total,
+)
 from train.energy.sample_file import NodeSamples, SampleFileError, path_of, read
 from train.job.job import Job
 from train.job.recorder import CLOCK_KEY, shift_seconds
@@ -72,7 +79,7 @@ def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mappi
     skipped = warmup_steps(len(times))
     if len(times) <= skipped:
         return unknown("no step is steady")
-    intervals = joules.steady_intervals(ends, times, skipped)
+    intervals = steady_intervals(ends, times, skipped)
     seconds = sum(end - start for start, end in intervals)
     if seconds < LEAST_SECONDS:
         too_short = f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more"
@@ -85,10 +92,11 @@ def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mappi
         ]
     except JoulesError as error:
         return unknown(f"the samples cannot be used: {error}")
-    section = _energy(found, result, seconds, len(times) - skipped)
+    section, why = _energy(found, result, seconds, len(times) - skipped)
     steps = f"{len(times) - skipped} steady steps ({result['steps'][skipped]} to {result['steps'][-1]})"
     section["interval"] = f"{steps}, {seconds:.1f} s"
-    return _with_reasons(section | _states(found))
+    section = dict.fromkeys(KEYS) | section | _states(found)
+    return section | {"reasons": {key: why.get(key) or why["*"] for key, value in section.items() if value is None}}
 
 
 def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
@@ -100,8 +108,10 @@ def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
     return None
 
 
-def _energy(found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int) -> dict[str, Any]:
-    """Return energy, its sources and their reasons; `_why` holds the reasons."""
+def _energy(
+    found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return energy and its sources, and the reasons for what is null; `*` is that of all other keys."""
     has_gpus = found[0].header["platform"] != "cpu"
     cpu, idle = total([one.cpu_joules for one in found]), total([one.idle_watts for one in found])
     packages = [package for one in found for package in one.packages]
@@ -123,13 +133,13 @@ def _energy(found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: flo
     is_there = counter.joules is not None or power.joules is not None
     why_no_state = NOT_REPORTED if packages else found[0].why.get("gpus", NO_GPU)
     others = {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU, "*": why_no_state}
-    return {
+    energies = {
         **{name: one.joules for name, one in measured.items()},
         "method": method if is_there else None,
         "source": _source(method, found[0].header, packages, config["num_gpus"]) if is_there else None,
         "gpu_count": _covered(packages) if has_gpus else None,
-        "_why": {name: one.why for name, one in measured.items()} | others,
     }
+    return energies, {name: one.why for name, one in measured.items()} | others
 
 
 def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy], hertz: float) -> Measured:
@@ -170,11 +180,3 @@ def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
     shares = [share for one in found for share in one.throttled]
     section["throttled_percent"] = largest(shares) if shares else None
     return section
-
-
-def _with_reasons(section: dict[str, Any]) -> dict[str, Any]:
-    """Return the section with all keys, and a reason for each that is null."""
-    why = section.pop("_why")
-    found = dict.fromkeys(KEYS) | section
-    reasons = {key: why.get(key) or why["*"] for key, value in found.items() if value is None}
-    return {**found, "reasons": reasons}

@@ -12,7 +12,6 @@ import platform
 import secrets
 import shutil
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import Signals
@@ -76,17 +75,10 @@ def gather(job: Job, identity: str, limit_seconds: float, stop: processes.StopRe
     nonces = {str(node): one["nonce"] for node, one in here.items()}
     write_json(asdict(meeting) | {"nonces": nonces, "error": error}, place / "start.json", is_ours=anything)
     if error is not None:
-        _wait_until_read(job, here, stop)
+        files = [place / f"node{node}.json" for node in here]  # each node removes its own when it has read that
+        processes.wait_until(lambda: not any(path.exists() for path in files), ENDINGS_SECONDS, stop, POLL_SECONDS)
         raise NodesError(error)
     return meeting
-
-
-def _wait_until_read(job: Job, others: Iterable[int], stop: processes.StopRequest) -> None:
-    """Wait until the other nodes have read that they are refused, each of which then removes its file."""
-    deadline = time.monotonic() + ENDINGS_SECONDS
-    files = [folder(job) / f"node{node}.json" for node in others]
-    while any(path.exists() for path in files) and time.monotonic() < deadline and not stop:
-        time.sleep(POLL_SECONDS)
 
 
 def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -> dict[int, dict[str, Any]]:
@@ -148,14 +140,14 @@ def report_ending(job: Job, meeting: Meeting, ending: Ending) -> None:
 def collect_endings(job: Job, meeting: Meeting, ending: Ending, stop: processes.StopRequest) -> Ending:
     """On node 0, return the ending together with the reports of the other nodes, once all are there or time is up."""
     reports: dict[int, dict[str, Any]] = {}
-    deadline = time.monotonic() + ENDINGS_SECONDS
     others = range(1, job.config.nodes)
-    while len(reports) < len(others) and time.monotonic() < deadline and not stop:
-        for node in others:
-            report = _read(folder(job) / f"ended{node}.json")
-            if report is not None and report["session"] == meeting.session:
-                reports[node] = report
-        time.sleep(POLL_SECONDS / 2)
+
+    def are_there() -> bool:
+        found = {node: _read(folder(job) / f"ended{node}.json") for node in others}
+        reports.update({node: one for node, one in found.items() if one and one["session"] == meeting.session})
+        return len(reports) == len(others)
+
+    processes.wait_until(are_there, ENDINGS_SECONDS, stop, POLL_SECONDS / 2)
     overdue = (
         f"node {node} ({meeting.hosts[node]}): {one['overdue']}" for node, one in reports.items() if one["overdue"]
     )

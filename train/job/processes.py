@@ -41,8 +41,6 @@ LAST_OUTPUT_SECONDS = 5.0
 STEP_POLL_SECONDS = 0.05
 LAUNCHER_GRACE_SECONDS = 45.0
 """Time for a launcher that was asked to stop to end its ranks, by force if needed, and to write a result."""
-APART: set[int] = set()
-"""Ids of processes below this one that `descendants` leaves out: whoever started them ends them."""
 
 
 def how_ended(exit_code: int) -> str:
@@ -75,11 +73,10 @@ def adopt_orphans() -> None:
 
 
 def descendants() -> list[psutil.Process]:
-    """Return all living processes below this one, without zombies and those of APART."""
+    """Return all living processes below this one, without zombies."""
     import psutil
 
-    found = psutil.Process().children(recursive=True)
-    return [process for process in found if process.pid not in APART and _is_alive(process)]
+    return [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
 
 
 def end_descendants(grace_seconds: float) -> list[psutil.Process]:
@@ -169,6 +166,18 @@ def run_step(
     if stop:
         end_descendants(LAUNCHER_GRACE_SECONDS)
     return stop.exit_code(otherwise=process.wait())
+
+
+def wait_until(
+    is_true: Callable[[], bool], seconds: float, stop: object = None, poll_seconds: float = STEP_POLL_SECONDS
+) -> bool:
+    """Wait until `is_true` and return True; return False after `seconds` or a request to stop."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if stop or time.monotonic() > deadline:
+            return False
+        time.sleep(poll_seconds)
+    return True
 
 
 def _is_alive(process: psutil.Process) -> bool:

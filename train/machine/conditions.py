@@ -52,9 +52,13 @@ class Snapshot:
 def take_snapshot(platform: str, environ: Mapping[str, str] = os.environ, *, is_before: bool = True) -> Snapshot:
     """Return the current state of the machine and of the GPUs that a job may use.
 
-    The machine is read only before a job: after it, the load of the cores has no meaning for the job.
+    The machine is read only before a job: after it, the load of the cores has no meaning for the job. Sampling the use
+    of the cores takes half a second.
     """
-    state = read_machine() if is_before else {}
+    top, state = sysroot(), {}
+    if is_before:
+        state = {name: read(top) for name, (read, _) in MACHINE.items()}
+        state["has_infiniband"] = any(top.glob("dev/infiniband/uverbs*"))
     if platform == "cpu":
         return Snapshot(time.monotonic(), state)
     try:
@@ -140,23 +144,11 @@ def _throttled(before: Snapshot, after: Snapshot) -> dict[str, float] | None:
     return {name: round(max((share or {}).get(name, 0.0) for share in shares), DECIMALS) for name in sorted(names)}
 
 
-def read_machine() -> dict[str, Any]:
-    """Return the state of this machine; sampling the use of the cores takes half a second."""
-    top = sysroot()
-    values = {name: read(top) for name, (read, _) in MACHINE.items()}
-    return values | {"has_infiniband": any(top.glob("dev/infiniband/uverbs*"))}
-
-
 def _text(file: Path) -> str | None:
     try:
         return file.read_text().strip()
     except OSError:
         return None
-
-
-def _numa_balancing(top: Path) -> bool | None:
-    balancing = _text(top / "proc/sys/kernel/numa_balancing")
-    return None if balancing is None else balancing != "0"
 
 
 def _governors(top: Path) -> str | None:
@@ -208,7 +200,10 @@ def _shared_memory_gb(top: Path) -> float | None:
 
 
 MACHINE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "numa_balancing": (_numa_balancing, "this kernel has no /proc/sys/kernel/numa_balancing"),
+    "numa_balancing": (
+        lambda top: {None: None, "0": False}.get(_text(top / "proc/sys/kernel/numa_balancing"), True),
+        "this kernel has no /proc/sys/kernel/numa_balancing",
+    ),
     "numa_nodes": (
         lambda top: len(list(top.glob("sys/devices/system/node/node[0-9]*"))) or None,
         "the kernel shows no NUMA node",

@@ -22,12 +22,21 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
 from train.machine.job_processes import SuiteProcess
 from utils.arguments import Parser, first_line, run
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--end": {
+        **{"nargs": "+", "type": int, "default": [], "metavar": "PID"},
+        "help": "end these processes, which hold a GPU",
+    },
+    "--end-ours": {"action": "store_true", "help": "end processes that jobs of this suite left behind"},
+    "--yes": {"action": "store_true", "help": "do not ask before ending processes"},
+}
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 GRACE_SECONDS, KILL_SECONDS = 10.0, 20.0
 """Seconds from SIGTERM to SIGKILL, and from SIGKILL to giving up."""
@@ -41,7 +50,7 @@ class EndError(ValueError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if shown or ended, 1 if a driver or a process does not answer, 2 for bad input."""
-    options = _arguments(arguments)
+    options = Parser(OPTIONS, prog="shell/gpu.sh", description=first_line(__doc__)).parse_args(arguments)
     readings, errors = read_all()
     _show(readings, errors)
     processes = [one for reading in readings for one in reading.processes or ()]
@@ -58,16 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"error: process {one.process_id} did not end after SIGKILL; it is waiting for its device", file=sys.stderr
         )
     return 1 if left or errors else 0
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="shell/gpu.sh", description=first_line(__doc__))
-    parser.add_argument(
-        "--end", nargs="+", type=int, default=[], metavar="PID", help="end these processes, which hold a GPU"
-    )
-    parser.add_argument("--end-ours", action="store_true", help="end processes that jobs of this suite left behind")
-    parser.add_argument("--yes", action="store_true", help="do not ask before ending processes")
-    return parser.parse_args(arguments)
 
 
 def read_all() -> tuple[list[GpuReading], list[str]]:

@@ -74,8 +74,9 @@ def _check_places(matrix: Matrix) -> None:
 def _check_space(matrix: Matrix) -> None:
     config = matrix.config
     needs = {config.output_dir: ("OUTPUT_DIR", len(matrix.most_jobs) * OUTPUT_BYTES_PER_JOB)}
-    data = _data_bytes(matrix)
-    if data:
+    missing = {data_prefix(config, model): model for model in config.models}
+    data = sum(bytes_needed(config, model) or 0 for path, model in missing.items() if not bin_path(path).exists())
+    if data:  # about; as far as it is known
         needs[config.data_dir] = ("DATA_DIR", data)
     by_disk: dict[int, int] = {}
     for folder, (key, needed) in needs.items():
@@ -92,13 +93,6 @@ def _check_space(matrix: Matrix) -> None:
                 f"{key}={folder}: {free / 1e6:,.1f} MB are free, about {by_disk[disk] / 1e6:,.1f} MB are needed; "
                 f"make room or name another {key}"
             )
-
-
-def _data_bytes(matrix: Matrix) -> int:
-    """Return the approximate size of the data that have to be prepared, as far as it is known; raise DataError."""
-    config = matrix.config
-    missing = {data_prefix(config, model): model for model in config.models}
-    return sum(bytes_needed(config, model) or 0 for path, model in missing.items() if not bin_path(path).exists())
 
 
 def _print_forecast(matrix: Matrix) -> None:
@@ -156,7 +150,9 @@ def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[t
         tflops, how = _share_of_peak(config)
         if tflops is None:
             return None, how
-        expected = {job.kind: _seconds_at(job, tflops) for job in (*jobs, *possible)}
+        tokens, devices = config.train_iterations * config.tokens_per_step, config.num_gpus
+        flops = {job.kind: job.spec.flops_per_token(config.sequence_length) for job in (*jobs, *possible)}
+        expected = {kind: tokens * each / (devices * tflops * 1e12) for kind, each in flops.items()}
     least, more = (sum(expected[job.kind] + config.cooldown_seconds for job in some) for some in (jobs, possible))
     least -= config.cooldown_seconds
     return (least, least + more), how
@@ -181,11 +177,6 @@ def _share_of_peak(config: RunConfig) -> tuple[float | None, str]:
         return None, f"{no_result}, and no dense {precision} peak of {device.name} is kept"
     share = f"{100 * SHARE_OF_PEAK:.0f} % of the {peak:g} TFLOP/s of {device.name} ({precision}, dense)"
     return SHARE_OF_PEAK * peak, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
-
-
-def _seconds_at(job: Job, tflops: float) -> float:
-    tokens = job.config.train_iterations * job.config.tokens_per_step
-    return tokens * job.spec.flops_per_token(job.config.sequence_length) / (job.config.num_gpus * tflops * 1e12)
 
 
 def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -59,8 +59,47 @@ def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.e
     """Raise ConfigError with one line for the first thing that a job of `framework` lacks on this machine."""
     if framework not in ("mega", "hf"):
         return  # these have an environment of their own
-    for problem in _problems(config, framework, environ):
-        raise ConfigError(problem)
+    for name in ("torch", *(["transformers"] if framework == "hf" else [])):
+        _require_version(name)
+    if config.platform == "cpu":
+        return  # nothing is compiled at run time
+    compiler = environ.get("CC")
+    if not any(shutil.which(one, path=environ.get("PATH")) for one in ([compiler] if compiler else COMPILERS)):
+        looked = f"CC={compiler}" if compiler else ", ".join(COMPILERS)
+        raise ConfigError(
+            f"machine: no C compiler ({looked}) on PATH, which torch.compile needs; as root: apt-get install gcc"
+        )
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if not header.exists():
+        raise ConfigError(
+            f"machine: {header} is missing, which torch.compile needs; as root: apt-get install python3-dev"
+        )
+    for variable, default in CACHES.items():
+        folder = Path(environ.get(variable) or Path(default).expanduser())
+        if reason := _unwritable(folder):
+            raise ConfigError(f"machine: {folder} cannot be written ({reason}); set {variable} to a folder that can")
+
+
+def _require_version(name: str) -> None:
+    from packaging.specifiers import SpecifierSet  # a plan imports this module and needs the standard library only
+
+    try:
+        installed = metadata.version(name)
+    except metadata.PackageNotFoundError as error:
+        raise ConfigError(
+            f"{name}: not installed; run ./shell/setup.sh, or install it as the README describes"
+        ) from error
+    if not SpecifierSet(SUPPORTED[name]).contains(installed, prereleases=True):
+        raise ConfigError(f"{name}: got version {installed}, wanted {SUPPORTED[name]}; install one of these versions")
+
+
+def _unwritable(folder: Path) -> str | None:
+    """Return why no file can be made in a folder, or in the nearest one above it that exists; None if one can."""
+    try:
+        with tempfile.TemporaryFile(dir=existing(folder)):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def without_engine(config: RunConfig, framework: str) -> list[str]:
@@ -88,45 +127,6 @@ def _reason_against_engine() -> str:
         if line.startswith(ANSWER):
             return line.removeprefix(ANSWER)
     return f"TransformerEngine: its import ended with exit code {ran.returncode}"
-
-
-def _problems(config: RunConfig, framework: str, environ: Mapping[str, str]) -> Iterator[str]:
-    for name in ("torch", *(["transformers"] if framework == "hf" else [])):
-        yield from _version(name)
-    if config.platform == "cpu":
-        return  # nothing is compiled at run time
-    compiler = environ.get("CC")
-    if not any(shutil.which(one, path=environ.get("PATH")) for one in ([compiler] if compiler else COMPILERS)):
-        looked = f"CC={compiler}" if compiler else ", ".join(COMPILERS)
-        yield f"machine: no C compiler ({looked}) on PATH, which torch.compile needs; as root: apt-get install gcc"
-    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    if not header.exists():
-        yield f"machine: {header} is missing, which torch.compile needs; as root: apt-get install python3-dev"
-    for variable, default in CACHES.items():
-        folder = Path(environ.get(variable) or Path(default).expanduser())
-        if reason := _unwritable(folder):
-            yield f"machine: {folder} cannot be written ({reason}); set {variable} to a folder that can"
-
-
-def _version(name: str) -> Iterator[str]:
-    from packaging.specifiers import SpecifierSet  # a plan imports this module and needs the standard library only
-
-    try:
-        installed = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        yield f"{name}: not installed; run ./shell/setup.sh, or install it as the README describes"
-        return
-    if not SpecifierSet(SUPPORTED[name]).contains(installed, prereleases=True):
-        yield f"{name}: got version {installed}, wanted {SUPPORTED[name]}; install one of these versions"
-
-
-def _unwritable(folder: Path) -> str | None:
-    """Return why no file can be made in a folder, or in the nearest one above it that exists; None if one can."""
-    try:
-        with tempfile.TemporaryFile(dir=existing(folder)):
-            return None
-    except OSError as error:
-        return error.strerror or str(error)
 
 
 def driver_line(platform: str) -> str | None:

@@ -16,10 +16,10 @@ import gzip
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
+from train.job.processes import wait_until
 from train.profiling.recording import STEP, StepRecording
 from utils.errors import ForeignFileError
 from utils.files import temporary_beside, written_whole
@@ -161,7 +161,6 @@ def require_whole(path: Path) -> None:
 
 ATTACH_SECONDS, DETACH_SECONDS = 120.0, 600.0
 """Longest time until rocprofv3 is in the process, and until it has written its files."""
-POLL_SECONDS = 0.05
 ROCPROFV3 = "rocprofv3"
 FOLDER = "rocprofv3"
 """Folder of its files in that of the profile."""
@@ -226,12 +225,11 @@ class RocprofRecording(StepRecording):
         except OSError as error:
             self.miss(self.name, f"{ROCPROFV3} cannot be started: {error}")
             return
-        until = time.monotonic() + ATTACH_SECONDS
-        while not _is_attached() and self._tool.poll() is None and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
+        tool = self._tool
+        wait_until(lambda: _is_attached() or tool.poll() is not None, ATTACH_SECONDS)
         if not _is_attached():
-            code = self._tool.poll()
-            self._end(self._tool)
+            code = tool.poll()
+            self._end(tool)
             how = f"within {ATTACH_SECONDS:g} s" if code is None else f"and ended with exit code {code}"
             self.miss(self.name, f"{ROCPROFV3} did not attach {how}; its message is above; see docs/profiles.md")
 

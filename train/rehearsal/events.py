@@ -25,6 +25,7 @@ WITHOUT_WORK = (
     *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias"),
     *("_unsafe_view", "lift_fresh", "set_", "resize_", "record_stream", "is_same_size"),
 )
+"""Operators that only reserve memory or give another tensor the same; those that make a view are known to torch."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,6 @@ class HostRead:
 
 
 Event = Operator | Collective | HostRead
-
-
-def has_no_work(func: Any) -> bool:
-    """Return whether an operator only makes a view or reserves memory."""
-    return bool(func.is_view) or base_name(func) in WITHOUT_WORK
 
 
 def base_name(func: Any) -> str:

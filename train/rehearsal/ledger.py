@@ -89,7 +89,8 @@ class Ledger(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it calls operators on its local tensors, which are seen then
         if func is torch.ops.prim.device.default:
-            return self._device_for_autograd(args[0])
+            # C++ only (Python's `.device` is FakeTensor's own): autograd of a CPU build has no streams of CUDA
+            return torch.device("meta") if args[0].fake_device.type == "cuda" else args[0].fake_device
         if func is aten._local_scalar_dense.default:
             return self._number(func, args[0])
         if func is aten.equal.default:
@@ -135,10 +136,6 @@ class Ledger(TorchDispatchMode):
             moved = events.sizes(inputs) + events.sizes([*region.changed_of(inputs), *outputs])
             self._count_operator(name, inputs, flops=0, moved=moved)
         return result
-
-    def _device_for_autograd(self, tensor: FakeTensor) -> torch.device:
-        """Answer C++ only (Python's `.device` is FakeTensor's own): autograd of a CPU build has no streams of CUDA."""
-        return torch.device("meta") if tensor.fake_device.type == "cuda" else tensor.fake_device
 
     def _with_device(self, keywords: dict[str, Any]) -> dict[str, Any]:
         if keywords.get("device") is None:
@@ -186,7 +183,7 @@ class Ledger(TorchDispatchMode):
         else:
             for tensor in outputs:
                 self._hold(tensor)
-        if self.segment is None or events.has_no_work(func):
+        if self.segment is None or func.is_view or events.base_name(func) in events.WITHOUT_WORK:
             return
         flops = events.flops_of(func, args, keywords, result)
         inputs = events.tensors_in((args, keywords))

@@ -25,7 +25,7 @@ from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import _fsdp_init, _fully_shard
 
-from train.rehearsal import device, kernels
+from train.rehearsal import device
 from train.rehearsal.device import StandInError
 from train.rehearsal.ledger import Ledger, replace
 from train.rehearsal.steps import STEPS, Steps, micro_batch, samples
@@ -65,9 +65,9 @@ def prepare(config: RunConfig, spec: ModelSpec, rank: int, memory_gb: float) -> 
     lend_ranks(rank, config.num_gpus, ledger)
     if has_device:
         device.lend(config.platform, config.ranks_per_node, memory_gb)
-        kernels.lend_kernels(ledger)
+        device.lend_kernels(ledger)
     device.lend_data(ledger)
-    kernels.lend_regions(ledger)
+    device.lend_regions(ledger)
     return ledger, Steps(ledger, has_pipeline=config.pipeline_parallel_size > 1)
 
 
@@ -127,7 +127,9 @@ def train_hf(
     config: RunConfig, spec: ModelSpec, steps: Steps, build: Callable[..., Any], run: Callable[..., None]
 ) -> None:
     """Build the Trainer of this rank and train all steps; weights are those of transformers, batches have no data."""
-    _take_attention_without_mask()
+    from transformers import masking_utils
+
+    masking_utils.is_tracing = lambda tensor=None: False  # of tensors that are traced it makes a mask in full
     training = build(config, spec, None, samples(config))
     count = STEPS * config.gradient_accumulation
     training.get_train_dataloader = lambda: [_labelled(micro_batch(config)) for _ in range(count)]
@@ -138,13 +140,6 @@ def train_hf(
 
 def _labelled(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"input_ids": batch["tokens"], "labels": batch["labels"], "shift_labels": batch["labels"]}
-
-
-def _take_attention_without_mask() -> None:
-    """Let transformers take fake tensors for real ones; of traced ones it makes a mask in full."""
-    from transformers import masking_utils
-
-    masking_utils.is_tracing = lambda tensor=None: False
 
 
 def whose(error: BaseException) -> str:

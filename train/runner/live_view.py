@@ -55,7 +55,7 @@ class LiveView(View):
 
     def job_started(self, job: JobState) -> None:
         """Write it into the log only: the live lines show the job."""
-        self._log_line(f"--- job {job.number} of {self.state.total}: {job.title}")
+        self.log(f"--- job {job.number} of {self.state.total}: {job.title}")
 
     def refresh(self) -> None:
         """Draw everything again if the terminal has become narrower; rich draws the live lines four times a second."""
@@ -73,7 +73,7 @@ class LiveView(View):
     def job_ended(self, job: JobState) -> None:
         """Add the job's row to the table."""
         total = len(self.state.jobs)
-        self._log_line(ended(job, self.state))
+        self.log(ended(job, self.state))
         if not self._has_header and self._console.size.width >= WIDE:
             self._keep(lambda width: Text(COLUMNS if width >= WIDE else "", style="bold"))
             self._has_header = True

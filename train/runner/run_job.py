@@ -178,12 +178,14 @@ def _take_result(state: JobState, before: tuple[int, int] | None, stop: processe
     Node 0 removes the folder of the meeting when the result is final. A job without a result counts as failed, as it
     does there.
     """
-    job, deadline = state.job, time.monotonic() + RESULT_SECONDS
-    while (nodes.folder(job).exists() or stamp(job.result_path) in (None, before)) and not stop:
-        if time.monotonic() > deadline:
-            conclude_without_result(state, "node 0 has written no result")
-            return
-        time.sleep(POLL_SECONDS)
+    job = state.job
+
+    def is_final() -> bool:
+        return not nodes.folder(job).exists() and stamp(job.result_path) not in (None, before)
+
+    if not processes.wait_until(is_final, RESULT_SECONDS, stop, POLL_SECONDS) and not stop:
+        conclude_without_result(state, "node 0 has written no result")
+        return
     try:
         conclude(state, None)
     except store.ResultError as error:

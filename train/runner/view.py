@@ -55,13 +55,18 @@ class View(AbstractContextManager["View"]):
 
     def print(self, text: str) -> None:
         """Print a line and write it into the log, without secrets."""
-        text = redact.text(text)
-        self._log_line(text)
-        self._show(text)
+        self.log(text)
+        self._show(redact.text(text))
 
     def log(self, text: str) -> None:
         """Write a line into the log only, without secrets."""
-        self._log_line(redact.text(text))
+        if self._log is not None:
+            try:
+                self._log.write(_dated(redact.text(text)))
+                self._log.flush()
+            except OSError as error:  # a full disk must not end the matrix
+                self._log = None
+                self._show(f"warning: the log of the matrix ends here: {error}")
 
     def warn(self, job: JobState, text: str) -> None:
         """Keep a warning of a job for the end, where each kind is shown once; the log has it now."""
@@ -91,15 +96,6 @@ class View(AbstractContextManager["View"]):
     def _show(self, text: str) -> None:
         self._stream.write(text + "\n")
         self._stream.flush()
-
-    def _log_line(self, text: str) -> None:
-        if self._log is not None:
-            try:
-                self._log.write(_dated(text))
-                self._log.flush()
-            except OSError as error:  # a full disk must not end the matrix
-                self._log = None
-                self._show(f"warning: the log of the matrix ends here: {error}")
 
 
 def add_to_log(output_dir: Path, text: str) -> None:

@@ -259,7 +259,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="add files of an earlier version, or copied ones, to the list of ours; remove nothing",
     )
-    return parser.parse_intermixed_args(argv)
+    return parser.parse_args(argv)
 
 
 def _check(settings: Sequence[str]) -> None:

@@ -1,15 +1,14 @@
 """Stand-in for the boards behind pynvml.py and amdsmi.py: devices with a known power, whose counters follow from it.
 
-A test sets MACHINE. In a process of its own it is read from CUDA_STAND_IN_BOARDS, a JSON list of Board's fields.
+A test sets MACHINE.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -36,6 +35,8 @@ class Board:
     is_divided: bool = False
     faults: dict[str, int] = field(default_factory=dict)
     """Error code of the vendor's library by the name of its function."""
+    hangs_with: Path | None = None
+    """File with which every call hangs as long as it exists."""
 
 
 @dataclass
@@ -66,10 +67,12 @@ class Handle:
 
 def board_of(handle: Handle, function: str, error: Callable[[int], Exception], lost: int) -> Board:
     """Return the board for a call of a function; raise the vendor's error where it is lost or has a fault."""
+    while handle.board.hangs_with is not None and handle.board.hangs_with.exists():
+        time.sleep(0.05)
     code = lost if MACHINE.is_lost(handle.board) else handle.board.faults.get(function)
     if code is not None:
         raise error(code)
     return handle.board
 
 
-MACHINE = Machine([Board(**one) for one in json.loads(os.environ.get("CUDA_STAND_IN_BOARDS", "[]"))])
+MACHINE = Machine([])

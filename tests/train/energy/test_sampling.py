@@ -1,45 +1,38 @@
-"""The sampler as a process: it samples a job from beginning to end, dies with its launcher, and never disturbs it."""
+"""The sampler beside a job: it samples it from beginning to end, ends with its launcher, and never disturbs it."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
 import pytest
-from checkout import ROOT
-from smi_stand_ins import FOLDER
+from smi_stand_ins import stand_ins
 
 from tests.support.launching import Launcher
+from train.energy import sample_file
 from utils.housekeeping import archive
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 
-CHILDREN = "((one, one.as_dict(['cmdline'])['cmdline']) for one in psutil.Process(os.getppid()).children())"
-SAMPLER = f"[one for one, words in {CHILDREN} if words and 'train.energy.sampler' in words]"  # a zombie has no words
-STEPS = f"""
+STEPS = """
 import psutil
-while not list(output.glob("logs/*.energy.jsonl")):
+assert [one.pid for one in psutil.Process(os.getppid()).children()] == [os.getpid()], "the sampler is no process"
+while {is_sampled} and not list(output.glob("logs/*.energy.jsonl")):
     time.sleep(0.05)
-(sampler,) = {SAMPLER}
-(samples,) = output.glob("logs/*.energy.jsonl")
+samples = next(output.glob("logs/*.energy.jsonl"), None)
 ends = []
 for number in range(10):
-    time.sleep({{seconds}})
+    time.sleep({seconds})
     ends.append(time.perf_counter())
-    if number == {{killed_in}}:
-        sampler.kill()
-{{after}}
-clock = {{{{"boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "ends": ends}}}}
+    if number == 6:
+        {fault}
+clock = {{"boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "ends": ends}}
 clock["unix_at_zero"] = time.time() - time.perf_counter()
-result(step_times=[{{seconds}}] * 10, energy_metrics__step_clock=clock)
+result(step_times=[{seconds}] * 10, energy_metrics__step_clock=clock)
 """
-"""Ranks of ten steps, of which the last seven are steady; the sampler can be killed after one of them."""
-KILLED = {
-    "killed": "",
+"""Ranks of ten steps, of which the last seven are steady; something may happen after one of them."""
+FAULTS = {
     "empty": "samples.write_bytes(b'')",
     "no JSON": "samples.write_bytes(b'no JSON')",
     "no text": "samples.write_bytes(bytes([255, 254]))",
@@ -47,27 +40,34 @@ KILLED = {
     "a list": "samples.write_text('[]\\n')",
     "missing": "samples.unlink()",
 }
-"""What happens to the samples of a sampler that is killed."""
+"""What happens to the samples."""
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
-    """A job on one GPU of 500 W, of a stand-in of NVIDIA's library."""
-    pytest.importorskip("zeus", reason="zeus is not installed: ./shell/setup.sh")
+def standin(monkeypatch):
+    """Stand-ins of the vendors' libraries, in the process of the launcher."""
+    with stand_ins(monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def job(standin, tmp_path, monkeypatch):
+    """A job on one GPU of 500 W, which hangs while the result's folder has a file `hang`."""
     launcher = Launcher(tmp_path, monkeypatch)
-    monkeypatch.setenv("CUDA_STAND_IN_BOARDS", json.dumps([{"bus_id": "0000:17:00.0", "watts": 500.0, "use": 3}]))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), os.environ["PYTHONPATH"]]))
-    return launcher
+    board = standin.Board("0000:17:00.0", use=3, hangs_with=launcher.output / "hang")
+    standin.MACHINE = standin.Machine([board])
+    yield launcher
+    board.hangs_with.unlink(missing_ok=True)
 
 
-def run(job, seconds=0.05, killed_in=-1, after=""):
-    ended = job.run(ranks=STEPS.format(seconds=seconds, killed_in=killed_in, after=after), platform="nvd")
-    assert ended.code == 0, ended
-    return ended.result["energy_metrics"]
+def run(job, seconds=0.05, fault="pass", platform="nvd", is_sampled=True):
+    ended = job.run(ranks=STEPS.format(seconds=seconds, fault=fault, is_sampled=is_sampled), platform=platform)
+    assert ended.code == 0 and ended.result["status"] == "ok", ended
+    return ended.result["energy_metrics"], ended.err
 
 
 def test_job_on_a_gpu_of_500_watts_has_its_energy(job):
-    energy = run(job, seconds=1.5)
+    energy, _ = run(job, seconds=1.5)
     # seven steady steps of 1.5 s, 64 sequences of 128 tokens each
     assert energy["joules"] == pytest.approx(500 * 10.5, rel=0.05), energy
     assert energy["avg_watts"] == pytest.approx(500, rel=1e-3) and energy["idle_watts"] == pytest.approx(500, rel=1e-3)
@@ -75,47 +75,37 @@ def test_job_on_a_gpu_of_500_watts_has_its_energy(job):
     assert "GPU counter, not the wall" in energy["source"] and "step_clock" not in energy
 
 
-def test_samples_are_read_as_far_as_they_go(job):
-    energy = run(job, seconds=1.5, killed_in=6, after="os.truncate(samples, samples.stat().st_size - 20)")
+def test_job_whose_library_hangs_ends_well_with_the_samples_before(job):
+    energy, _ = run(job, seconds=1.5, fault="(output / 'hang').touch()")
     assert energy["joules"] is None and "before the last steady step" in energy["reasons"]["joules"]
-    assert energy["samples"] > 5, "those before the cut"
+    assert energy["samples"] > 5, "those before the hang"
 
 
-@pytest.mark.parametrize("fault", KILLED)
+def test_job_whose_library_raises_ends_well_and_says_so(job, standin, monkeypatch):
+    monkeypatch.setattr(standin, "MACHINE", None)
+    energy, err = run(job, is_sampled=False)
+    assert "the sampler of energy ended: AttributeError" in err
+    assert "the sampler left no samples" in energy["reasons"]["joules"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_job_ends_well_with_null_energy_and_the_reason_whatever_happens_to_its_samples(fault, tmp_path, monkeypatch):
-    job = Launcher(tmp_path, monkeypatch)
-    ended = job.run(ranks=STEPS.format(seconds=0.05, killed_in=1, after=KILLED[fault]))
-    energy = ended.result["energy_metrics"]
-    assert ended.code == 0 and ended.result["status"] == "ok"
+    energy, _ = run(Launcher(tmp_path, monkeypatch), fault=FAULTS[fault], platform="cpu")
     assert energy["joules"] is None and energy["reasons"]["joules"] and "step_clock" not in energy
     assert fault != "missing" or "the sampler left no samples" in energy["reasons"]["joules"]
 
 
-def test_it_ends_on_sigterm_with_0_and_a_whole_file(tmp_path):
-    path = tmp_path / "samples.jsonl"
-    command = [sys.executable, "-m", "train.energy.sampler", "--platform", "cpu", "--gpus", "1", "--node", "0"]
-    sampler = subprocess.Popen([*command, "--output", str(path)], cwd=ROOT, stdout=subprocess.PIPE)
-    assert sampler.stdout.readline() == b"ready\n"
-    time.sleep(1.5)
-    sampler.terminate()
-    assert sampler.wait(10) == 0
-    header, *samples = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (header["energy_samples_version"], header["platform"]) == (1, "cpu")
-    times = [sample["t"] for sample in samples]
-    assert len(times) > 5 and times == sorted(times)
-    assert abs(times[-1] - time.perf_counter()) < 60, "the clock of the samples is that of every process"
-
-
-def test_sampler_dies_with_a_launcher_that_is_killed(tmp_path, monkeypatch):
+def test_samples_of_a_launcher_that_is_killed_are_readable(tmp_path, monkeypatch):
     job = Launcher(tmp_path, monkeypatch)
-    ranks = f"import psutil; print('sampler', *(one.pid for one in {SAMPLER}), flush=True); time.sleep(600)"
-    launcher = job.start(ranks=ranks)
-    number = next(line.split()[1] for line in launcher.stdout if line.startswith("sampler"))
-    sampler = psutil.Process(int(number))
+    launcher = job.start(ranks="time.sleep(2.5); print('rank', os.getpid(), flush=True); time.sleep(600)")
+    rank = psutil.Process(int(next(line.split()[1] for line in launcher.stdout if line.startswith("rank"))))
     os.kill(launcher.pid, signal.SIGKILL)
     launcher.communicate()
-    sampler.wait(20)
-    assert not sampler.is_running()
+    rank.wait(20)
+    (path,) = job.output.glob("logs/*.energy.jsonl")
+    found = sample_file.read(path)
+    assert found.header["platform"] == "cpu" and len(found.times) > 5 and found.times == sorted(found.times)
+    assert abs(found.times[-1] - time.perf_counter()) < 60, "the clock of the samples is that of every process"
 
 
 def test_sample_file_has_a_name_that_purge_knows_and_is_not_packed():

@@ -3,7 +3,7 @@
 import pytest
 from settings_of import settings_of
 
-from train.preflight import changes
+from train.preflight import fit
 from utils.memory import estimate
 
 
@@ -18,8 +18,7 @@ def job_of(*settings, gpus=8, framework="mega"):
 def changes_of(config, capacity_gb):
     (framework,) = config.frameworks
     return [
-        changes.change_text(change)
-        for change in changes.changes_that_fit(config, framework, config.spec("llama"), capacity_gb)
+        fit.change_text(change) for change in fit.changes_that_fit(config, framework, config.spec("llama"), capacity_gb)
     ]
 
 
@@ -63,7 +62,7 @@ def test_what_fits_an_mi300x_by_its_share_alone_is_changed_where_the_runtime_nee
 
 def test_lower_bound_is_below_the_estimate_by_the_error_that_was_measured():
     found = estimate.estimate(job_of(), "mega", job_of().spec("llama"))
-    assert changes.lower_bound_gb(found) == pytest.approx(0.96 * found.total_gb)
-    numbers = [float(term.split()[1]) for term in changes.terms_text(found).split(", ")]
+    assert fit.lower_bound_gb(found) == pytest.approx(0.96 * found.total_gb)
+    numbers = [float(term.split()[1]) for term in fit.terms_text(found).split(", ")]
     assert sum(numbers) == pytest.approx(found.total_gb, abs=0.4)
     assert len(numbers) == 6, "the process of a GPU is not known"
