@@ -92,7 +92,7 @@ TYPED = [
     ("python -m train.matrix --platform cpu --dryrun", "did you mean --dry-run?", 2),
     ("python -m train.matrix --platform cpu --dry-run OUTPUT_DIR=/proc/x", "use a folder on a disk", 2),
     ("python -m train.matrix --platform cpu --dry-run DATASET=synth OUTPUT_DIR={m}/docs.jsonl", "use a folder", 2),
-    ("python -m train.launch --platform cpu --framework meg --model llama", "allowed: mega, hf", 2),
+    ("python -m train.launch --platform cpu --framework meg --model llama", "allowed: mega, prim, hf", 2),
     ("python -m train.launch --platform cpu --framework mega --model llama --run x", "wanted a whole number", 2),
     ("python -m train.slurm --platform cpu --nowait", "did you mean --no-wait?", 2),
     ("python -m train.probe --platform cpu --seconds x", "wanted a number", 2),
