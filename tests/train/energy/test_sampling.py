@@ -16,8 +16,6 @@ from utils.housekeeping import archive
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 
 STEPS = """
-import psutil
-assert [one.pid for one in psutil.Process(os.getppid()).children()] == [os.getpid()], "the sampler is no process"
 while {is_sampled} and not list(output.glob("logs/*.energy.jsonl")):
     time.sleep(0.05)
 samples = next(output.glob("logs/*.energy.jsonl"), None)
@@ -99,6 +97,7 @@ def test_samples_of_a_launcher_that_is_killed_are_readable(tmp_path, monkeypatch
     job = Launcher(tmp_path, monkeypatch)
     launcher = job.start(ranks="time.sleep(2.5); print('rank', os.getpid(), flush=True); time.sleep(600)")
     rank = psutil.Process(int(next(line.split()[1] for line in launcher.stdout if line.startswith("rank"))))
+    assert psutil.Process(launcher.pid).children() == [rank], "the sampler is no process"
     os.kill(launcher.pid, signal.SIGKILL)
     launcher.communicate()
     rank.wait(20)
