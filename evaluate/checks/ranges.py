@@ -99,7 +99,8 @@ def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
     elif isinstance(value, list):
         numbers = [one for one in value if isinstance(one, (int, float))]
         ends = (min(numbers), max(numbers)) if numbers else ()
-        for inner in (*ends, *(one for one in value if isinstance(one, (dict, list)))):
+        others = value if len(numbers) < len(value) else []
+        for inner in (*ends, *(one for one in others if isinstance(one, (dict, list)))):
             yield from _numbers(inner, where)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield where, value

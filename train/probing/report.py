@@ -53,7 +53,7 @@ def measure(platform: str, seconds: float, config: RunConfig, before: conditions
     scores = part("attention", ATTENTION, lambda: rates.attention(device, ATTENTION * seconds))
     sent = part("collectives", COLLECTIVES, lambda: _rows(config, COLLECTIVES * seconds))
     info = gpu_info(platform, 1, torch)
-    known = find_device(str(info["device_name"]), info["total_memory_gb"], info["gpu_cores"])  # type: ignore[arg-type]
+    known = find_device(str(info["device_name"]), info["total_memory_gb"], info["gpu_cores"])
     content = {
         "probe_version": probe_file.VERSION,
         "platform": platform,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def recognised(name: str, architecture: str, total_memory_gb: float, cores: int)
     return fitting[0].names[0] if len(fitting) == 1 else None
 
 
+@lru_cache(maxsize=256)  # a report asks the same of every run
 def find_device(name: str, total_memory_gb: float | None = None, cores: int | None = None) -> Device | None:
     """Return the figures of the torch device that reports `name`, or None if it is unknown.
 
