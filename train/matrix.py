@@ -11,7 +11,7 @@ Usage:   ./shell/run_train.sh [--dry-run] [--here] [--no-compare] [KEY=VALUE ...
          --here trains on this machine without a container; --no-compare leaves out the comparison at the end. Both
          together are ./shell/train.sh, which --compare makes compare again
 Reads:   config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE
-Writes:  .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.{json,html}, compare.{html,md,png,json}
+Writes:  .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.json, compare.{html,md,png,json}
 Exits:   0 every job succeeded and the results are valid, 2 bad input, 128 + signal interrupted, 1 otherwise
 Example: ./shell/run_train.sh MODEL=mistral RUNS=5
 

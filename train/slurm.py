@@ -9,7 +9,7 @@ Usage:   ./shell/run_slurm.sh [--dry-run] [--no-wait] [--requeue] [KEY=VALUE ...
          --dry-run prints the script of each job and submits nothing; --no-wait submits and exits, and the same command
          follows the jobs later; --requeue lets Slurm start a job again after its node has failed
 Reads:   config.env and its overlays, the environment, secrets.env; SLURM_*, RUNTIME
-Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.{json,html}
+Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.json
 Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 Example: ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
 
