@@ -64,6 +64,7 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     (waiting(0.00987, data_wait_seconds=[-0.1] + [0.0] * 9), "data_wait_seconds: got -0.1 s, wanted 0 or more"),
     # numbers that no training has
     ({"step_times": [0.5] * 9 + [1e300]}, "step_times: got 1e+300, wanted a number from 0 to"),
+    *(({"notes": [1, inner]}, f"notes{key}: got 1e+300") for inner, key in (([1e300], ""), ({"a": [1e300]}, ".a"))),
     *((both(**{key: 0}), f"{key}: got 0, wanted") for key in ("num_gpus", "global_batch_size", "sequence_length")),
     (both(micro_batch_size=0), "training_config.micro_batch_size: got 0, wanted"),
     (both(gradient_accumulation=-8), "training_config.gradient_accumulation: got -8"),
