@@ -93,6 +93,8 @@ def built(podman: Podman, checkout: Path) -> Callable[[str], Built]:
             if platform != "cpu" and not {"amd", "nvd"} & set(images):
                 if (python := base_images.python_312()) is None:
                     pytest.skip("no Python 3.12, that of both vendors' images, that can be copied (pyenv has one)")
+                if reason := podman_engine.why_not():  # the other worker may have filled the disk meanwhile
+                    pytest.skip(f"no images of the vendors: {reason}")
                 base_images.make_vendors(podman, python)
             done = podman.run(
                 checkout / "shell" / "build.sh",
