@@ -45,14 +45,11 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory, page: str) -> Iterator[tuple[browser.Browser, Path]]:
-    program = browser.find()
-    if program is None:
-        pytest.skip(f"no Chromium here (looked for {', '.join(browser.NAMES)}); install Debian's package chromium")
+def chromium(tmp_path_factory: pytest.TempPathFactory, page: str) -> Iterator[tuple[browser.Tab, Path]]:
     folder = tmp_path_factory.mktemp("browser")
     path = folder / "compare.html"
     path.write_text(page, encoding="utf8")
-    with browser.running(program, folder / "profile") as opened:
+    with browser.running() as opened:
         yield opened, path
 
 
@@ -102,30 +99,29 @@ CONTRAST = """(() => {
 })()"""
 
 
-def has_contrast_and_prints_dark_on_white(tab: browser.Browser, path: Path) -> None:
+def has_contrast_and_prints_dark_on_white(tab: browser.Tab, path: Path) -> None:
     for scheme in ("light", "dark"):
         tab.open(path, scheme=scheme)
         assert tab.value(CONTRAST) == []
         background = tab.value("getComputedStyle(document.body).backgroundColor")
         brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
         assert (brightness < 64) == (scheme == "dark")
-    tab.resize(700)  # pixels of 1/96 inch: a sheet of A4 between its margins
-    tab.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    tab.print_on(700, "dark")  # pixels of 1/96 inch: a sheet of A4 between its margins
     assert tab.value("document.documentElement.scrollWidth") <= 700
     assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert tab.value("getComputedStyle(document.querySelector('.copy')).display") == "none"
 
 
-def shows_each_formula_by_keyboard(tab: browser.Browser) -> None:
+def shows_each_formula_by_keyboard(tab: browser.Tab) -> None:
     tab.value("document.querySelector('.figure').focus()")
     tab.value(FRAMES)  # in which the page scrolls to the figure
     assert tab.value("document.getElementById('tip').innerText") == "GBS x SL / mean steady step time / GPUs"
     assert tab.value("document.activeElement.getAttribute('aria-describedby')") == "tip"
-    tab.press("ArrowRight")
+    tab.page.keyboard.press("ArrowRight")
     assert tab.value("document.activeElement.getAttribute('aria-label')").startswith("Throughput per GPU, B ")
-    tab.press("ArrowDown")
+    tab.page.keyboard.press("ArrowDown")
     assert tab.value("document.activeElement.getAttribute('aria-label')").startswith("Throughput, B ")
-    tab.press("Escape")
+    tab.page.keyboard.press("Escape")
     assert tab.value("document.getElementById('tip').hidden")
     assert tab.value("document.activeElement.title") == "GBS x SL / mean steady step time"
     assert tab.value("document.querySelectorAll('.figure[tabindex=\"0\"]').length") == 2, "one tab stop for each table"
@@ -139,7 +135,7 @@ def shows_each_formula_by_keyboard(tab: browser.Browser) -> None:
     assert "no matrix-multiply rate was measured" in tab.value(f"{folded}.map(one => one.textContent).join()")
 
 
-def sorts_a_table_by_number_and_name(tab: browser.Browser) -> None:
+def sorts_a_table_by_number_and_name(tab: browser.Tab) -> None:
     first = (
         "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].innerText.slice(0, 1)).join('')"
     )
@@ -154,7 +150,7 @@ def sorts_a_table_by_number_and_name(tab: browser.Browser) -> None:
     assert tab.value(first) == "BA" and tab.value("document.querySelectorAll('[aria-sort]').length") == 1
 
 
-def copies_a_table_without_a_formula(tab: browser.Browser) -> None:
+def copies_a_table_without_a_formula(tab: browser.Tab) -> None:
     tab.value("document.querySelector('td').textContent = '=HYPERLINK(1), 2'")
     tab.value(
         "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { window.copied = text; }}})"
@@ -173,7 +169,7 @@ FIRST_SCREEN = f"""[...document.querySelectorAll('{SHOWN}')].filter((one) => {{
 }}).map((one) => one.tagName === 'FIGURE' ? 'FIGURE' : one.innerText)"""
 
 
-def answers_on_the_first_screen(tab: browser.Browser, folder: Path) -> None:
+def answers_on_the_first_screen(tab: browser.Tab, folder: Path) -> None:
     """One pair: verdict, what weakens it and picture. Four devices: the ranking and the picture of all six ratios."""
     pair = report(folder / "pair", [*runs("nvd", 1.0), *runs("amd", 0.9)], formats="html,json")
     tab.open(pair.folder / "compare.html", 1280, 800)

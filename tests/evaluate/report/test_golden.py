@@ -115,20 +115,18 @@ CUT = """[...document.querySelectorAll('td, th, .card p, .card li')].filter((one
 
 
 @pytest.mark.full("ten reports in Chromium at three widths, light, dark and printed, about 30 s")
-def test_every_report_fits_every_screen_and_sheet(made: dict[str, Report], tmp_path: Path) -> None:
-    program = browser.find()
-    if program is None:
-        pytest.skip(f"no Chromium here (looked for {', '.join(browser.NAMES)}); install Debian's package chromium")
-    with browser.running(program, tmp_path / "profile") as tab:
+def test_every_report_fits_every_screen_and_sheet(made: dict[str, Report]) -> None:
+    with browser.running() as tab:
         for name, found in made.items():
             path = found.folder / "compare.html"
             for width in (360, 1280, 1920):
                 for scheme in ("light", "dark"):
                     tab.open(path, width, scheme=scheme)
-                    assert tab.value("document.documentElement.scrollWidth <= window.innerWidth"), (name, width)
+                    assert tab.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+                        name,
+                        width,
+                    )
                     assert tab.value(CUT) == [], (name, width)
-            tab.resize(700)  # pixels of 1/96 inch: a sheet of A4 between its margins
-            tab.call("Emulation.setEmulatedMedia", media="print")
+            tab.print_on(700)  # pixels of 1/96 inch: a sheet of A4 between its margins
             assert tab.value("document.documentElement.scrollWidth") <= 700, name
-            tab.call("Emulation.setEmulatedMedia", media="")
             assert tab.complaints == [], name

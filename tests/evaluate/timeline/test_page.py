@@ -30,12 +30,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full("history.html in Chromium, about 5 s")
-@pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
-def test_the_page_opens_without_a_request_or_a_message_at_any_width(made: Path, tmp_path: Path) -> None:
-    program = browser.find()
-    assert program
-    browser.check_views(program, made, tmp_path / "views")
-    with browser.running(program, tmp_path / "profile") as opened:
+def test_the_page_opens_without_a_request_or_a_message_at_any_width(made: Path) -> None:
+    browser.check_views(made)
+    with browser.running() as opened:
         opened.open(made, 360)
         assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
         labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
