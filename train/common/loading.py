@@ -14,6 +14,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -25,6 +26,7 @@ from utils.settings.config import RunConfig
 GPU_WORKERS = 2
 """Default of Megatron-LM (`--num-workers`): one would keep up, the second covers a late fetch."""
 CPU_WORKERS = 0
+_END = object()
 
 
 def loader_arguments(config: RunConfig) -> dict[str, Any]:
@@ -68,15 +70,6 @@ class TimedBatches:
     def __call__(self, batches: Any) -> Iterator[Any]:
         """Return the timed iterator over `batches`, the same one as long as they are the same."""
         if batches is not self._taken:
-            self._taken, self._timed = batches, self._recorder.timed(_items(batches))
+            items = iter(partial(next, batches, _END), _END)  # batches may have `__next__` alone
+            self._taken, self._timed = batches, self._recorder.timed(items)
         return self._timed
-
-
-def _items(batches: Any) -> Iterator[Any]:
-    """Yield the micro batches of an iterator, which may have `__next__` alone."""
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        yield batch

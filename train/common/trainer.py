@@ -190,15 +190,18 @@ def leave_at_once() -> None:
     os._exit(0)
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": ("amd", "nvd", "cpu")},
+    "--model": {"required": True},
+    "--run-number": {"type": int, "default": 1, "help": "number of the run (process restart), from 1"},
+    "--attempt": {"type": int, "default": 1, "help": "number of the attempt at this run, from 1"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
+
+
 def arguments(framework: str) -> argparse.Namespace:
     """Parse the command line that train/launch.py passes."""
-    parser = Parser(prog=f"python -m train.train_{framework}", description=__doc__)
-    parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"))
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--run-number", type=int, default=1, help="number of the run (process restart), from 1")
-    parser.add_argument("--attempt", type=int, default=1, help="number of the attempt at this run, from 1")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_args()
+    return Parser(OPTIONS, prog=f"python -m train.train_{framework}", description=__doc__).parse_args()
 
 
 def job_of(framework: str, options: argparse.Namespace, visible: int | None) -> tuple[Job, Data]:
@@ -275,12 +278,18 @@ def absent(resolved: dict[str, Any]) -> dict[str, str]:
     return {key: reason for key, reason in why.items() if resolved[key] is None}
 
 
-def one_epsilon(epsilons: Iterable[float]) -> float:
-    """Return the epsilon that these norms of a layer share; raise MismatchError where they differ."""
-    found = sorted(set(epsilons))
+def one_of_all(values: Iterable[Any], where: str, what: str) -> Any:
+    """Return the value that all have; raise MismatchError where they differ, with their place and their name."""
+    found = sorted(set(values))
     if len(found) != 1:
-        raise MismatchError(f"norms of one layer: got epsilons {', '.join(map(str, found))}, wanted one for all")
+        raise MismatchError(f"{where}: got {what} {', '.join(map(str, found))}, wanted one for all")
     return found[0]
+
+
+def head_norms(attention: Any, names: Sequence[str], channels: int) -> list[Any]:
+    """Return the norms of queries and keys, by these names, that normalise the `channels` of one head."""
+    norms = (getattr(attention, name, None) for name in names)  # without one: None, or a module without a weight
+    return [norm for norm in norms if getattr(getattr(norm, "weight", None), "shape", None) == (channels,)]
 
 
 def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]:

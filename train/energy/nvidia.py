@@ -40,10 +40,6 @@ class NvidiaGpu(Gpu):
             value("throttle", lambda: list(throttle_names(hex(_reasons(nvml)(handle))) or ())),
         ]
 
-    def code(self, error: BaseException) -> Any:
-        """Return NVML's code of an error; None for another error."""
-        return getattr(error, "value", None)
-
 
 def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[NvidiaGpu]]:
     """Return the name of the library and the GPUs of the job; raise ReaderError."""

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from train.common.resolved import one_recompute
+from train.common.trainer import one_of_all
 from utils.models import MODELS, ModelSpec
 
 _ATEN = torch.ops.aten
@@ -108,8 +108,8 @@ def set_recompute(model: PreTrainedModel, recompute: str) -> None:
 
 
 def read_recompute(model: PreTrainedModel) -> str:
-    """Return `none`, `selective` or `full`, from the layers; raise ValueError where they differ."""
-    return one_recompute(map(_of_layer, model.model.layers))
+    """Return `none`, `selective` or `full`, from the layers; raise MismatchError where they differ."""
+    return str(one_of_all(map(_of_layer, model.model.layers), "layers", "recomputation"))
 
 
 def _of_layer(layer: Any) -> str:

@@ -211,7 +211,8 @@ def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -
     Nothing changes while runs wait that take place in any case. With ORDER=interleaved the next run is the last of the
     list, else it follows the one that has ended.
     """
-    job, runs = ended.job, state.runs_of(ended.job)
+    job = ended.job
+    runs = [one for one in state.jobs if one.job.kind == job.kind]
     waiting = [one for one in runs if one.state == WAITING]
     good = rates(one.result for one in runs if one.is_good and one.result is not None)
     decision = job.rule.decide(good, sum(one.is_done for one in runs) - len(good))
@@ -224,7 +225,8 @@ def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -
         index = len(state.jobs) if job.config.order == "interleaved" else state.jobs.index(ended) + 1
         state.jobs.insert(index, JobState(0, replace(job, run=runs[-1].job.run + 1)))
         say(f"    {' '.join(job.kind)}: {decision.why}: another run follows")
-    state.number()
+    for number, one in enumerate(state.jobs, 1):
+        one.number = number
 
 
 def show_ends(state: MatrixState, say: Callable[[str], None]) -> None:

@@ -143,15 +143,6 @@ class MatrixState:
         """Return the state of a matrix before its first job."""
         return cls([JobState(number, job) for number, job in enumerate(jobs, 1)])
 
-    def number(self) -> None:
-        """Number the jobs anew after one was added or dropped."""
-        for number, job in enumerate(self.jobs, 1):
-            job.number = number
-
-    def runs_of(self, job: Job) -> list[JobState]:
-        """Return all runs of the job's framework and model."""
-        return [one for one in self.jobs if one.job.kind == job.kind]
-
     @property
     def next_job(self) -> JobState | None:
         """The first job that waits."""
