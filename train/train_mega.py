@@ -36,7 +36,7 @@ from megatron.core.transformer.module import Float16Module
 from megatron.core.utils import get_model_config
 
 from train.common import trainer
-from train.common.loading import loader_arguments, tie_workers
+from train.common.loading import loader_of_rank
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -44,7 +44,6 @@ from train.job.recorder import StepRecorder
 from train.mega import resolved as mega_resolved, weights as mega_weights
 from train.mega.model import build_model, initialize_parallel
 from train.mega.optimizer import DeviceNormOptimizer, build_optimizer
-from utils.dataset.gpt_dataset import micro_batches
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -72,12 +71,26 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     distributed = DistributedDataParallel(settings, _ddp_config(config), module)
     distributed.broadcast_params()
     optimizer = build_optimizer(config, distributed)
-    scheduler = _scheduler(config, optimizer)
+    # warm-up from LR/(W+1) gives step n (from 1) LR*n/(W+1), the rule of every framework here
+    scheduler = OptimizerParamScheduler(
+        optimizer,
+        init_lr=config.learning_rate / (config.warmup_iterations + 1),
+        max_lr=config.learning_rate,
+        min_lr=config.min_learning_rate,
+        lr_warmup_steps=config.warmup_iterations,
+        lr_decay_steps=config.train_iterations,
+        lr_decay_style="cosine",
+        start_wd=config.weight_decay,
+        end_wd=config.weight_decay,
+        wd_incr_steps=config.train_iterations,
+        wd_incr_style="constant",
+    )
     settings.finalize_model_grads_func = finalize_model_grads
     settings.grad_scale_func = optimizer.scale_loss
     if distributed.ddp_config.overlap_grad_reduce:
         settings.no_sync_func = distributed.no_sync
-    return Training(distributed, optimizer, scheduler, data_loader(config, dataset))
+    loader = loader_of_rank(config, dataset, parallel_state.get_data_parallel_rank())
+    return Training(distributed, optimizer, scheduler, loader)
 
 
 def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
@@ -90,23 +103,6 @@ def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
         overlap_param_gather=overlap,
         average_in_collective=overlap,  # gloo has no average; elsewhere it would be a pass over the gradients
         check_for_nan_in_grad=False,
-    )
-
-
-def _scheduler(config: RunConfig, optimizer: DeviceNormOptimizer) -> OptimizerParamScheduler:
-    """Return the schedule; warm-up from LR/(W+1) gives step n (from 1) LR*n/(W+1), the rule of every framework here."""
-    return OptimizerParamScheduler(
-        optimizer,
-        init_lr=config.learning_rate / (config.warmup_iterations + 1),
-        max_lr=config.learning_rate,
-        min_lr=config.min_learning_rate,
-        lr_warmup_steps=config.warmup_iterations,
-        lr_decay_steps=config.train_iterations,
-        lr_decay_style="cosine",
-        start_wd=config.weight_decay,
-        end_wd=config.weight_decay,
-        wd_incr_steps=config.train_iterations,
-        wd_incr_style="constant",
     )
 
 
@@ -150,14 +146,6 @@ def run(config: RunConfig, training: Training, recorder: StepRecorder) -> None:
         loss = torch.stack([report["lm_loss"] for report in reports]).mean() if reports else None
         recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
     recorder.merge_ranks(parallel_state.get_data_parallel_group())
-
-
-def data_loader(config: RunConfig, dataset: Any) -> DataLoader[Any]:
-    """Return the micro batches of this data-parallel rank in Megatron's order."""
-    order = list(micro_batches(config, parallel_state.get_data_parallel_rank()))
-    loader = DataLoader(dataset, batch_sampler=order, **loader_arguments(config))
-    tie_workers(loader)
-    return loader
 
 
 class Mega(trainer.Framework):

@@ -95,8 +95,12 @@ class Framework(ABC):
         """Return `resolved_config` as it is read back from the built objects, without `init`."""
 
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
-        """Raise MismatchError where the built objects are not what was asked."""
-        check_model(job.spec, resolved)
+        """Raise MismatchError where the built objects are not what was asked: here, another model than the spec."""
+        wrong = model_differences(job.spec, resolved)
+        if resolved["sliding_window"] != job.spec.sliding_window:
+            wrong.append(f"sliding_window: asked {job.spec.sliding_window!r}, built {resolved['sliding_window']!r}")
+        if wrong:
+            raise MismatchError(f"the framework built another model than {job.spec.name}: " + "; ".join(wrong))
 
 
 def main(framework: Framework) -> int:
@@ -323,15 +327,6 @@ def require_built(title: str, wrong: Sequence[str]) -> None:
     """Raise MismatchError if there is a difference between what the framework `title` was asked for and has built."""
     if wrong:
         raise MismatchError(f"{title} did not build what was asked: " + "; ".join(wrong))
-
-
-def check_model(spec: ModelSpec, resolved: Mapping[str, Any]) -> None:
-    """Raise MismatchError where the framework has built another model than the spec."""
-    wrong = model_differences(spec, resolved)
-    if resolved["sliding_window"] != spec.sliding_window:
-        wrong.append(f"sliding_window: asked {spec.sliding_window!r}, built {resolved['sliding_window']!r}")
-    if wrong:
-        raise MismatchError(f"the framework built another model than {spec.name}: " + "; ".join(wrong))
 
 
 def _same(value: Any, built: Any) -> bool:

@@ -81,7 +81,15 @@ def built_facts(
     model: DistributedDataParallel, optimizer: MegatronOptimizer, peak: float, least: float, warmup: float
 ) -> dict[str, Any]:
     """Return the facts of what megatron-core has built, also for NeMo and Bridge; `optimizer_facts` has the rates."""
-    return model_facts(model) | optimizer_facts(optimizer, peak, least, warmup) | distributed_facts(model)
+    settings, gradients = model.ddp_config, model.buffers[0].grad_dtype
+    of_communication = {
+        "distributed_optimizer": settings.use_distributed_optimizer,
+        "gradient_dtype": PRECISIONS[gradients],
+        "gradient_reduce_dtype": name_of(gradients),
+        "overlap_grad_reduce": settings.overlap_grad_reduce,
+        "overlap_param_gather": settings.overlap_param_gather,
+    }
+    return model_facts(model) | optimizer_facts(optimizer, peak, least, warmup) | of_communication
 
 
 def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
@@ -153,18 +161,6 @@ def decayed_group(optimizer: MegatronOptimizer) -> dict[str, Any]:
 def _decay_multiple(group: Mapping[str, Any]) -> float | None:
     """Return the factor of weight decay; NeMo keeps it under another name once it has multiplied."""
     return group.get("pre_wd_mult", group.get("wd_mult"))
-
-
-def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
-    """Return the settings of the communication between data-parallel ranks."""
-    settings = model.ddp_config
-    return {
-        "distributed_optimizer": settings.use_distributed_optimizer,
-        "gradient_dtype": PRECISIONS[model.buffers[0].grad_dtype],
-        "gradient_reduce_dtype": name_of(model.buffers[0].grad_dtype),
-        "overlap_grad_reduce": settings.overlap_grad_reduce,
-        "overlap_param_gather": settings.overlap_param_gather,
-    }
 
 
 def _state_precision(optimizer: MegatronOptimizer) -> str:

@@ -53,7 +53,6 @@ _FLOAT = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 ENVIRONMENT_FILES = "runner/helpers/envs"
 """Folder of the files of one GPU model each (`MI300X.sh`) that `primus-cli direct` reads."""
 SYSTEM_SETTINGS = "runner/.primus.yaml"
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PRINTED_VARIABLE = (
     # examples/run_pretrain.sh, LOG_INFO
     re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$"),
@@ -218,9 +217,11 @@ def _resolved(value: Any) -> Any:
 
 
 def printed_variable(line: str) -> tuple[str, str] | None:
-    """Return name and value of a variable that a launcher prints after setting it; None for other lines."""
-    text = _ANSI.sub("", line).rstrip()
+    """Return name and value of a variable that a launcher prints after setting it; None for other lines.
+
+    The line is without colours and newline (train/prim/arguments.py, `plain`).
+    """
     for pattern in _PRINTED_VARIABLE:
-        if match := pattern.match(text):
+        if match := pattern.match(line):
             return None if match["value"] == _UNSET else (match["name"], match["value"])
     return None

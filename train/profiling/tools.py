@@ -16,6 +16,7 @@ import gzip
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class TorchRecording(StepRecording):
     """Records with torch.profiler and writes `rank<R>.json.gz`, with PROFILE_MEMORY also `rank<R>_memory.pickle`."""
 
     _profiler: Any = None
-    _mark: Any = None
+    _marks = ExitStack()
 
     def start_tool(self) -> None:
         """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
@@ -62,14 +63,11 @@ class TorchRecording(StepRecording):
             return
         from torch.profiler import record_function
 
-        self._mark = record_function(f"{STEP}{number}")
-        self._mark.__enter__()
+        self._marks.enter_context(record_function(f"{STEP}{number}"))
 
     def end_step(self) -> None:
         """Close the range of the step."""
-        if self._mark is not None:
-            self._mark.__exit__(None, None, None)
-            self._mark = None
+        self._marks.close()
 
     def stop_tool(self) -> None:
         """Stop the profiler and write its files."""
@@ -221,7 +219,15 @@ class RocprofRecording(StepRecording):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
-            self._tool = subprocess.Popen(attach_command(os.getpid(), folder, self.name), stdin=subprocess.PIPE)
+            self._tool = subprocess.Popen(
+                [
+                    *(ROCPROFV3, "--attach", str(os.getpid()), "--attach-sync-output"),
+                    *("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace"),
+                    *("--marker-trace", "--rccl-trace", "--output-format", "pftrace", "csv"),
+                    *("--output-directory", str(folder), "--output-file", self.name),
+                ],
+                stdin=subprocess.PIPE,
+            )
         except OSError as error:
             self.miss(self.name, f"{ROCPROFV3} cannot be started: {error}")
             return
@@ -260,15 +266,6 @@ RECORDINGS: dict[str, type[StepRecording]] = {
     "rocprofv3": RocprofRecording,
 }
 """Recording of each tool of utils/settings/profiling.py."""
-
-
-def attach_command(process: int, folder: Path, name: str) -> list[str]:
-    """Return the command that attaches rocprofv3 to a process until it reads Enter; its files begin with `name`."""
-    return [
-        *(ROCPROFV3, "--attach", str(process), "--attach-sync-output"),
-        *("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace", "--marker-trace", "--rccl-trace"),
-        *("--output-format", "pftrace", "csv", "--output-directory", str(folder), "--output-file", name),
-    ]
 
 
 def _is_attached() -> bool:

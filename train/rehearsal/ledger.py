@@ -207,7 +207,8 @@ class Ledger(TorchDispatchMode):
             kind = "host_copy"
         elif self.phase == "optimizer" and not flops:
             kind = "optimizer"
-        shapes, dtypes = events.shapes_and_dtypes(inputs)
+        shapes = tuple(tuple(int(length) for length in tensor.shape) for tensor in inputs)
+        dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
         self.segment[Operator(name, shapes, dtypes, self.phase, kind, flops, moved)] += 1
 
     def _hold(self, tensor: torch.Tensor) -> None:

@@ -52,7 +52,6 @@ class JobState:
     step: Step | None = None
     started: float | None = None
     """time.monotonic(), as all times here."""
-    first_step_at: float | None = None
     ended: float | None = None
     result: dict[str, Any] | None = None
 
@@ -81,8 +80,6 @@ class JobState:
     def take_step(self, step: Step, line: str = "") -> None:
         """Note a finished step; `line` is the one that reported it."""
         self.step = step
-        if self.first_step_at is None:
-            self.first_step_at = time.monotonic()
 
     @property
     def remaining_seconds(self) -> float | None:
