@@ -186,7 +186,7 @@ def as_text(content: Mapping[str, Any]) -> str:
     return "\n".join([_title(content), *_memory(content), *_work(content), *_communication(content)]) + "\n"
 
 
-def _short(value: float) -> str:
+def _digits(value: float) -> str:
     """Return a number with three decimals, of a small one three digits."""
     return f"{value:,.3f}" if value >= 1 or value == 0 else f"{value:.3g}"
 
@@ -210,13 +210,13 @@ def _title(content: Mapping[str, Any]) -> str:
 def _memory(content: Mapping[str, Any]) -> Iterator[str]:
     peak, estimated, kinds = content["peak_memory_gb"], content["estimate_gb"], content["memory_gb"]
     share = round(100 * (estimated / peak - 1), 1) + 0.0  # no -0.0
-    yield f"peak memory    {_short(peak)} GB of tensors; estimate {_short(estimated)} GB ({share:+.1f} %)"
-    yield "               " + ", ".join(f"{kind} {_short(size)}" for kind, size in kinds.items() if size > 1e-4 * peak)
+    yield f"peak memory    {_digits(peak)} GB of tensors; estimate {_digits(estimated)} GB ({share:+.1f} %)"
+    yield "               " + ", ".join(f"{kind} {_digits(size)}" for kind, size in kinds.items() if size > 1e-4 * peak)
     if content["building_peak_memory_gb"] > peak:
-        building = _short(content["building_peak_memory_gb"])
+        building = _digits(content["building_peak_memory_gb"])
         yield f"               before the first step {building} GB: more than in a step"
     if len(content["stages"]) > 1:
-        stages = (f"{stage['rank']}: {_short(stage['peak_memory_gb'])}" for stage in content["stages"])
+        stages = (f"{stage['rank']}: {_digits(stage['peak_memory_gb'])}" for stage in content["stages"])
         yield f"               GB by rank, one of each pipeline stage: {', '.join(stages)}"
     device = content["device"]
     if device is not None:
@@ -224,20 +224,20 @@ def _memory(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _work(content: Mapping[str, Any]) -> Iterator[str]:
-    ran, full, causal = (_short(content[f"flops_per_token{end}"] / 1e9) for end in ("", "_full", "_causal"))
+    ran, full, causal = (_digits(content[f"flops_per_token{end}"] / 1e9) for end in ("", "_full", "_causal"))
     yield f"FLOPs          {ran} GFLOP a token, all ranks; formulas: {full} with full, {causal} with causal attention"
     (shown,) = (stage for stage in content["stages"] if stage["rank"] == content["rank"])
     seconds = shown["roofline_seconds_by_kind"] or {}
     yield f"operators      {len(content['operators'])} different" + ("; least seconds by roofline" if seconds else "")
     for kind, work in sorted(work_by_kind(content["operators"]).items(), key=lambda item: -item[1]["bytes"]):
-        time = f" {_short(seconds[kind]):>8} s" if seconds.get(kind) is not None else ""
-        done = f"{_short(work['flops'] / 1e12):>10} TFLOP {_short(work['bytes'] / 1e9):>10} GB"
+        time = f" {_digits(seconds[kind]):>8} s" if seconds.get(kind) is not None else ""
+        done = f"{_digits(work['flops'] / 1e12):>10} TFLOP {_digits(work['bytes'] / 1e9):>10} GB"
         yield f"  {kind:13}{work['count']:9,} x {done}{time}"
     if seconds:
         least = content["roofline_seconds"]
         of = " of the slowest stage" if len(content["stages"]) > 1 else ""
         name = content["device"]["name"]
-        yield f"roofline       {_short(least)} s a step at least{of} on {name}, without communication"
+        yield f"roofline       {_digits(least)} s a step at least{of} on {name}, without communication"
 
 
 def _communication(content: Mapping[str, Any]) -> Iterator[str]:
