@@ -187,8 +187,10 @@ def _run(
     state = status.matrix
     status.enter(DATA)
     print("=== data", flush=True)
+    workers = str(len(os.sched_getaffinity(0)))
+    prepare = [sys.executable, "-m", "data.prepare", "--platform", matrix.config.platform, "--workers", workers]
     if code := processes.run_step(
-        plan.data_command(matrix), stop, status.write_sometimes, plan.environment(matrix), subprocess.DEVNULL
+        [*prepare, *matrix.arguments], stop, status.write_sometimes, plan.environment(matrix), subprocess.DEVNULL
     ):
         return code, False
     status.enter(CHECKS)

@@ -53,7 +53,7 @@ class BenchmarkTrainer(Trainer):
 
     timed: Callable[[Iterator[Any]], Iterator[Any]] = iter
     """Measures the wait for micro batches: `StepRecorder.timed`."""
-    when_built: Callable[[], None] | None = None
+    when_built: Callable[[], None] = staticmethod(lambda: None)
     """Called when the Trainer has prepared model and optimizer, before the first step."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -106,8 +106,7 @@ class Recording(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Call `when_built` and start the recorder."""
-        if self._training.when_built is not None:
-            self._training.when_built()
+        self._training.when_built()
         self._recorder.start()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:

@@ -68,7 +68,17 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
         mega_weights.fill(model, spec, source)
     settings = get_model_config(model)
     module = model if config.precision == "fp32" else Float16Module(settings, model)
-    distributed = DistributedDataParallel(settings, _ddp_config(config), module)
+    # communication overlaps with the backward pass only where there are other ranks and a GPU
+    overlap = config.platform != "cpu" and config.data_parallel_size > 1
+    communication = DistributedDataParallelConfig(
+        use_distributed_optimizer=True,
+        grad_reduce_in_fp32=config.gradient_dtype == "fp32",
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap,
+        average_in_collective=overlap,  # gloo has no average; elsewhere it would be a pass over the gradients
+        check_for_nan_in_grad=False,
+    )
+    distributed = DistributedDataParallel(settings, communication, module)
     distributed.broadcast_params()
     optimizer = build_optimizer(config, distributed)
     # warm-up from LR/(W+1) gives step n (from 1) LR*n/(W+1), the rule of every framework here
@@ -91,19 +101,6 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
         settings.no_sync_func = distributed.no_sync
     loader = loader_of_rank(config, dataset, parallel_state.get_data_parallel_rank())
     return Training(distributed, optimizer, scheduler, loader)
-
-
-def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
-    # communication overlaps with the backward pass only where there are other ranks and a GPU
-    overlap = config.platform != "cpu" and config.data_parallel_size > 1
-    return DistributedDataParallelConfig(
-        use_distributed_optimizer=True,
-        grad_reduce_in_fp32=config.gradient_dtype == "fp32",
-        overlap_grad_reduce=overlap,
-        overlap_param_gather=overlap,
-        average_in_collective=overlap,  # gloo has no average; elsewhere it would be a pass over the gradients
-        check_for_nan_in_grad=False,
-    )
 
 
 def loss_of(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -51,7 +51,7 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def open_gpus(platform: str, bus_ids: list[str] | None, count: int, why: str = "") -> tuple[str, Any]:
     """Return library and readers of the GPUs at these addresses of the stand-in."""
-    return sampler.OPENERS[platform](bus_ids, count, why)
+    return sampler.OPENERS[platform](bus_ids, why, count)
 
 
 def of_gpus(

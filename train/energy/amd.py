@@ -69,7 +69,7 @@ class AmdGpu(Gpu):
         return [THROTTLE[key] for key, count in now.items() if count > before.get(key, count)]
 
 
-def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[AmdGpu]]:
+def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[str, list[AmdGpu]]:
     """Return the name of the library and the GPUs of the job; raise ReaderError."""
     smi, zeus, base = _libraries()
     try:

@@ -157,8 +157,8 @@ def normal(bus_id: str | bytes) -> str:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
-def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the bus ids of the GPUs that a process with this environment sees; raise RuntimeUnknownError."""
+def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> tuple[list[str] | None, str]:
+    """Return the bus ids of the GPUs that a process with this environment sees; None and why where it does not say."""
     command = [sys.executable, "-m", "train.energy.gpu_reader", "--platform", platform]
     try:
         done = subprocess.run(
@@ -172,11 +172,11 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
             preexec_fn=processes.tied(),
         )
         if done.returncode == 0:
-            return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])]
+            return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])], ""
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise RuntimeUnknownError(f"the runtime did not answer: {error}") from error
+        return None, f"the runtime did not answer: {error}"
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    raise RuntimeUnknownError(said[-1].removeprefix("error: "))
+    return None, said[-1].removeprefix("error: ")
 
 
 @refusing((), failed=(RuntimeUnknownError,))

@@ -7,8 +7,8 @@ cannot be read is written with its reason. The thread keeps to a fixed schedule:
 after it.
 
 The energy of the processors is that of the RAPL counters of Linux, read where they exist and may be read. Source:
-Linux, Documentation/power/powercap/powercap.rst: `energy_uj` of each package zone `intel-rapl:N` (Intel, and AMD's EPYC and
-Ryzen under the same name), which starts again at `max_energy_range_uj`. Only packages are counted: they contain the
+Linux, Documentation/power/powercap/powercap.rst: `energy_uj` of each package zone `intel-rapl:N` (Intel, and AMD's EPYC
+and Ryzen under the same name), which starts again at `max_energy_range_uj`. Only packages are counted: they contain the
 cores; DRAM is a zone of its own and is left out. zeus.device.cpu reads the same files, but starts a process for each of
 them to watch for the wrap, which the sampler sees for itself.
 """
@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from train.energy import amd, nvidia
-from train.energy.gpu_reader import Gpu, GpuLostError, ReaderError, RuntimeUnknownError, bus_ids_of_job
+from train.energy.gpu_reader import Gpu, GpuLostError, ReaderError, bus_ids_of_job
 from train.energy.sample_file import path_of, written
 from train.job.job import Job
 from train.job.processes import StopRequest, wait_until
@@ -54,7 +54,7 @@ NO_PERMISSION = (
     "RAPL is there, but only root may read {}; as root: chmod -R a+r /sys/class/powercap/intel-rapl* (until the next "
     "boot)"
 )
-Opener = Callable[[list[str] | None, int, str], tuple[str, Sequence[Gpu]]]
+Opener = Callable[[list[str] | None, str, int], tuple[str, Sequence[Gpu]]]
 OPENERS: dict[str, Opener] = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
 
 
@@ -170,7 +170,7 @@ def open_sources(platform: str, gpus: int, environment: Mapping[str, str]) -> So
     found = Sources()
     try:
         if platform in OPENERS:
-            found.library, found.gpus = _open_gpus(platform, gpus, environment)
+            found.library, found.gpus = OPENERS[platform](*bus_ids_of_job(platform, environment), gpus)
         else:
             found.reasons["gpus"] = "no GPU"
     except (ReaderError, ValueError) as error:  # ValueError: an address that is none
@@ -180,13 +180,6 @@ def open_sources(platform: str, gpus: int, environment: Mapping[str, str]) -> So
     except RaplError as error:
         found.reasons["rapl"] = str(error)
     return found
-
-
-def _open_gpus(platform: str, gpus: int, environment: Mapping[str, str]) -> tuple[str, Sequence[Gpu]]:
-    try:
-        return OPENERS[platform](bus_ids_of_job(platform, environment), gpus, "")
-    except RuntimeUnknownError as error:
-        return OPENERS[platform](None, gpus, str(error))
 
 
 def header(platform: str, node: int, sources: Sources) -> dict[str, Any]:

@@ -99,14 +99,6 @@ class Primus:
             return {"PRIMUS_GPU_MODEL": gpu}
         return {"EXP": str(experiment), "TRAIN_LOG": str(train_log)}
 
-    def missing_environment_file(self, gpu: str) -> Path | None:
-        """Return the file of a GPU model that `primus-cli direct` wants and the release lacks; None if there is none.
-
-        Without that file the launcher only warns, and on gfx950 the training becomes NaN (AMD-AGI/Primus issue 1178).
-        """
-        path = self.root / ENVIRONMENT_FILES / f"{gpu}.sh"
-        return path if self.is_cli and not path.is_file() else None
-
     @property
     def builds_arguments(self) -> bool:
         """True where Primus builds Megatron's arguments itself (v26.2 and later), and passes over unknown keys."""

@@ -47,7 +47,10 @@ class TorchRecording(StepRecording):
         import torch
 
         try:
-            _start_once_for_nothing()
+            with _profiler(with_memory=False):  # its first start loads the libraries of the device
+                torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu").add_(1)
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
             self._profiler = _profiler(with_memory=self.profile.with_memory)
             gc.collect()  # not inside of a profiled step
             if self.profile.with_memory and torch.cuda.is_available():
@@ -107,15 +110,6 @@ def _profiler(*, with_memory: bool) -> Any:
     return torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=with_memory)
 
 
-def _start_once_for_nothing() -> None:
-    import torch
-
-    with _profiler(with_memory=False):
-        torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu").add_(1)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-
-
 class TraceError(RuntimeError):
     """torch.profiler wrote no complete trace; the message states the file."""
 
@@ -172,15 +166,14 @@ PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 class NsysRecording(StepRecording):
     """Opens the capture range of nsys (cudaProfilerStart) and names steps and operators by NVTX ranges."""
 
-    _operators: Any = None
+    _operators = ExitStack()
 
     def start_tool(self) -> None:
         """Open the capture range."""
         import torch
 
         torch.cuda.profiler.start()
-        self._operators = torch.autograd.profiler.emit_nvtx(record_shapes=True)
-        self._operators.__enter__()
+        self._operators.enter_context(torch.autograd.profiler.emit_nvtx(record_shapes=True))
 
     def begin_step(self, number: int) -> None:
         """Open the range of a step."""
@@ -200,7 +193,7 @@ class NsysRecording(StepRecording):
         """Close the capture range; nsys writes its report when the job has ended."""
         import torch
 
-        self._operators.__exit__(None, None, None)
+        self._operators.close()
         torch.cuda.profiler.stop()
 
 

@@ -22,7 +22,7 @@ from functools import partial
 
 from train.job import nodes, processes
 from train.job.job import Job, log_path, remove_left_behind, remove_leftovers, utc_now
-from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
+from train.job.outcome import Attempt, finalize_result, stamp, why_unwritten
 from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
@@ -64,7 +64,7 @@ def run_job(
         _take_warnings(output, view, state)
         try:
             if exit_code != 0:
-                finalize_result(attempt, LauncherEnd(before, _reason(exit_code, output, stop)))
+                finalize_result(attempt, before, _reason(exit_code, output, stop))
             conclude(state, SKIPPED if exit_code == 0 and after == before else None)
         except (OSError, store.ResultError) as error:  # no room even for a failure; the next job may have some
             why = f"no result could be written: {why_unwritten(job, error)}"
