@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +290,15 @@ def one_of_all(values: Iterable[Any], where: str, what: str) -> Any:
     return found[0]
 
 
+def one_recompute(checkpoints: Iterable[Any]) -> str:
+    """Return what every layer computes again, `none`, `selective` or `full`; raise MismatchError where layers differ.
+
+    `checkpoints` has the function of each layer that runs it again, a partial one, or None.
+    """
+    kinds = ("none" if one is None else "selective" if "context_fn" in one.keywords else "full" for one in checkpoints)
+    return str(one_of_all(kinds, "layers", "recomputation"))
+
+
 def head_norms(attention: Any, names: Sequence[str], channels: int) -> list[Any]:
     """Return the norms of queries and keys, by these names, that normalise the `channels` of one head."""
     norms = (getattr(attention, name, None) for name in names)  # without one: None, or a module without a weight
@@ -384,14 +393,8 @@ def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> li
         if entry.when is not None and not entry.when(config, spec):
             continue
         wanted = row.wanted(config, spec)
-        built = AS_ASKED.get(row.resolved, lambda value: value)(_at(resolved, row.resolved))
+        found_at = reduce(lambda value, name: value and value.get(name), row.resolved.split("."), resolved)
+        built = AS_ASKED.get(row.resolved, lambda value: value)(found_at)
         if wanted != built:
             found.append((row.resolved, f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})"))
     return found
-
-
-def _at(resolved: Mapping[str, Any], path: str) -> Any:
-    value: Any = resolved
-    for name in path.split("."):
-        value = None if value is None else value.get(name)
-    return value

@@ -269,11 +269,11 @@ def lend_regions(ledger: Ledger) -> None:
     replace(torch, compile=compiled)
 
 
-def lend_kernels() -> None:
+def lend_kernels(ledger: Ledger) -> None:
     """Replace the functions whose kernel on a GPU is not what C++ composes for another device."""
     for name in COMPOSED:
         _ATEN.impl(name, _without_data, "CUDA")
-    rms_norm = _rms_norm(F.rms_norm)
+    rms_norm = _rms_norm(F.rms_norm, ledger)
     replace(F, scaled_dot_product_attention=_attention(F.scaled_dot_product_attention), rms_norm=rms_norm)
     replace(torch, rms_norm=rms_norm)
 
@@ -316,12 +316,31 @@ def _as_numbers(mask: Any, query: Any, key: Any) -> Any:
     return numbers.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
 
 
-def _rms_norm(composed: Callable[..., Any]) -> Callable[..., Any]:
+def _rms_norm(composed: Callable[..., Any], ledger: Ledger) -> Callable[..., Any]:
     """Return an RMSNorm that is one kernel each way on the device and keeps its input and 1 / rms, as torch's is."""
+
+    def forward(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.empty_like(x), torch.empty(*x.shape[:-1], 1, dtype=torch.float32, device=x.device)
+
+    def backward(gradient: torch.Tensor, x: torch.Tensor, inverse: torch.Tensor, weight: torch.Tensor) -> Any:
+        return torch.empty_like(x), torch.empty_like(weight)
+
+    class FusedRmsNorm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            normalised, inverse = ledger.as_one_operator("aten::_fused_rms_norm", forward, (x, weight), {})
+            ctx.save_for_backward(x, inverse, weight)
+            return normalised
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            x, inverse, weight = ctx.saved_tensors
+            inputs, name = (gradient, x, inverse, weight), "aten::_fused_rms_norm_backward"
+            return ledger.as_one_operator(name, backward, inputs, {})
 
     def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> torch.Tensor:
         if weight is None or not isinstance(input, FakeTensor) or input.fake_device.type != "cuda":
             return composed(input, normalized_shape, weight, eps)
-        return aten._fused_rms_norm(input, normalized_shape, weight, eps)[0]
+        return FusedRmsNorm.apply(input, weight)
 
     return rms_norm

@@ -65,7 +65,7 @@ def prepare(config: RunConfig, spec: ModelSpec, rank: int, memory_gb: float) -> 
     lend_ranks(rank, config.num_gpus, ledger)
     if has_device:
         device.lend(config.platform, config.ranks_per_node, memory_gb)
-        device.lend_kernels()
+        device.lend_kernels(ledger)
     device.lend_data(ledger)
     device.lend_regions(ledger)
     return ledger, Steps(ledger, has_pipeline=config.pipeline_parallel_size > 1)

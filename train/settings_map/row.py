@@ -50,6 +50,10 @@ class Fixed:
     """The value, or a function of settings and model that returns it."""
     reason: str
 
+    def of(self, config: RunConfig, spec: ModelSpec) -> Any:
+        """Return the value in a configuration."""
+        return self.value(config, spec) if callable(self.value) else self.value
+
 
 @dataclass(frozen=True)
 class MapRow:

@@ -120,9 +120,9 @@ def _model(training: Any) -> dict[str, Any]:
         **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
-        "recompute": trainer.one_of_all(
-            (_recompute_of(getattr(one, "_orig_mod", one)) for one in model.layers.values()),
-            *("layers", "recomputation"),
+        "recompute": trainer.one_recompute(
+            one.checkpoint_fn if isinstance(one, CheckpointWrapper) else None
+            for one in (getattr(layer, "_orig_mod", layer) for layer in model.layers.values())
         ),
         "fused_ops": _fused_ops(training, model),
     }
@@ -171,12 +171,6 @@ def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str
     heads = attention.n_heads, attention.n_kv_heads
     with torch_attention.sdpa_kernel(attention.inner_attention.sdpa_backends, set_priority=True):
         return f"torch_sdpa:{sdpa_kernel(*heads, length, attention.head_dim, dtype, training.device)}"
-
-
-def _recompute_of(layer: Any) -> str:
-    if not isinstance(layer, CheckpointWrapper):
-        return "none"
-    return "selective" if "context_fn" in layer.checkpoint_fn.keywords else "full"
 
 
 def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
