@@ -79,7 +79,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             *("--platform", "cpu", "--gpus", "1", "--framework", "mega", "--model", "llama"),
             *("--output", "{out}/new.json"),
         ),
-        ("new.json", "new.png"),
+        ("new.json",),
     ),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
     "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),

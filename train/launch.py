@@ -39,7 +39,7 @@ from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from train.settings_map.environment_rows import decided
 from utils import arguments
-from utils.arguments import Parser, first_line
+from utils.arguments import Parser, first_line, refusing
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.frameworks import FRAMEWORKS
@@ -75,20 +75,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@refusing((ConfigError, DataError, HardwareError))
 def main() -> int:
     """Run the job named on the command line."""
     options = Parser(OPTIONS, prog="python -m train.launch", description=first_line(__doc__)).parse_args()
-    try:
-        job, manifest, values = _plan(options)
-        identity = job.identity(manifest["bin_sha256"])
-        if is_done(job, identity):  # every node sees the same
-            print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
-            return 0
-        chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
-        before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    job, manifest, values = _plan(options)
+    identity = job.identity(manifest["bin_sha256"])
+    if is_done(job, identity):  # every node sees the same
+        print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
+        return 0
+    chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
+    before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
     removed = {name: value for name, value in chosen.variables.items() if name in decided(job.framework)}
     environment = _environment(job, chosen.variables.items() - removed.items()) | layers.variable(values)
     for name, value in speed_variables(removed).items():

@@ -113,7 +113,7 @@ def _set_up(platform: str, settings: Sequence[str]) -> int:
     processes.end_with_parent(signal.SIGTERM)  # a signal that ends the script alone ends the setup too
     with processes.stop_request() as stop:
         if platform != "cpu" and not gpus.count(platform):
-            return _install(None, stop)  # without torch nobody knows the GPUs, so nothing can be planned yet
+            return _install(lambda: None, stop)  # without torch nobody knows the GPUs, so nothing can be planned yet
         matrix, *_ = plan.matrices(platform, settings, is_dry_run=True)
         if not matrix.config.strict:  # strict checks look at the machine, and are made once, before the jobs
             with contextlib.redirect_stderr(io.StringIO()):  # the matrix prints its plan
@@ -122,19 +122,19 @@ def _set_up(platform: str, settings: Sequence[str]) -> int:
         with footprint.lock(matrix.config.output_dir):
             status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
             with status.kept():
-                return _install(status, stop)
+                status.write()
+                if code := _install(status.write_sometimes, stop):
+                    status.end(INTERRUPTED if stop else FAILED)
+                return code
 
 
-def _install(status: StatusFile | None, stop: processes.StopRequest) -> int:
+def _install(refresh: Callable[[], None], stop: processes.StopRequest) -> int:
     """Run shell/setup.sh in a session of its own, so that a signal ends it with all that it has started."""
-    if status:
-        status.write()
     process = subprocess.Popen(
         [str(SETUP)], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=processes.tied()
     )
     while process.poll() is None and not stop:
-        if status:
-            status.write_sometimes()
+        refresh()
         time.sleep(POLL_SECONDS / 2)
     if stop.signal is not None:
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -143,8 +143,6 @@ def _install(status: StatusFile | None, stop: processes.StopRequest) -> int:
                 process.wait(SETUP_GRACE_SECONDS)
                 break
         print(f"interrupted by {stop.signal.name} during the setup; {AGAIN}", file=sys.stderr)
-    if status and (stop or process.returncode):
-        status.end(INTERRUPTED if stop else FAILED)
     return stop.exit_code(otherwise=process.returncode)
 
 
@@ -189,8 +187,10 @@ def _run(
     state = status.matrix
     status.enter(DATA)
     print("=== data", flush=True)
+    workers = str(len(os.sched_getaffinity(0)))
+    prepare = [sys.executable, "-m", "data.prepare", "--platform", matrix.config.platform, "--workers", workers]
     if code := processes.run_step(
-        plan.data_command(matrix), stop, status.write_sometimes, plan.environment(matrix), subprocess.DEVNULL
+        [*prepare, *matrix.arguments], stop, status.write_sometimes, plan.environment(matrix), subprocess.DEVNULL
     ):
         return code, False
     status.enter(CHECKS)

@@ -24,14 +24,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from train.rehearsal import account, report
+from train.rehearsal import account
 from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.hardware.devices import SHORT_NAMES, named
 from utils.memory.estimate import FRAMEWORKS
 from utils.models import MODELS
-from utils.own_files import is_png, require_ours
+from utils.own_files import require_ours
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable, values_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -40,7 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--framework": {"required": True, "help": "mega or hf"},
     "--model": {"required": True, "help": f"one of {', '.join(MODELS)}"},
     "--device": {"help": "device of the roofline, e.g. H100, H200, MI300X (default: no roofline)"},
-    "--output": {"type": Path, "metavar": "FILE.json", "help": "file to write; the picture is FILE.png"},
+    "--output": {"type": Path, "metavar": "FILE.json", "help": "file to write"},
     "--stage": {"type": int, "help": argparse.SUPPRESS},
     "--record": {"type": Path, "help": argparse.SUPPRESS},
     "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the job, as for train.launch"},
@@ -74,17 +74,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise ConfigError(f"--device: got {options.device!r}, {known}")
     if options.stage is not None:
         return _child(config, options)
-    outputs = _outputs(options.output)
+    output: Path | None = options.output
+    if output is not None:
+        _require_place(output)
     ranks = [_rank_in_child(options, config, stage) for stage in range(config.pipeline_parallel_size)]
     content = account.of_job(config, options.framework, options.model, ranks, device)
-    if outputs:
+    if output is not None:
         try:
-            write_whole(outputs[0], report.as_json(content), is_ours=account.is_rehearsal)
-            write_whole(outputs[1], report.png(content), is_ours=is_png)
+            write_whole(output, account.as_json(content), is_ours=account.is_rehearsal)
         except OSError as error:
-            print(f"error: {outputs[0]}: cannot be written: {error}; name another --output", file=sys.stderr)
+            print(f"error: {output}: cannot be written: {error}; name another --output", file=sys.stderr)
             return 1
-    print(report.as_text(content), end="")
+    print(account.as_text(content), end="")
     return 0
 
 
@@ -115,17 +116,12 @@ def _config(options: argparse.Namespace) -> RunConfig:
     return config
 
 
-def _outputs(output: Path | None) -> list[Path]:
-    """Return the files to write; raise ForeignFileError for a file of somebody else, ConfigError for no JSON."""
-    if output is None:
-        return []
+def _require_place(output: Path) -> None:
+    """Raise ForeignFileError for a file of somebody else, ConfigError for no JSON or no folder to write to."""
     if output.suffix != ".json":
         raise ConfigError(f"--output: got {str(output)!r}, wanted a name that ends with .json")
-    image = output.with_suffix(".png")
     require_ours(account.is_rehearsal, output)
-    require_ours(is_png, image)
     require_writable(output.absolute().parent, "--output")
-    return [output, image]
 
 
 def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -> dict[str, Any]:

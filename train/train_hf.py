@@ -21,14 +21,13 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from torch.utils.data import Dataset
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW, WarmupCosine
 from train.common.kernels import DTYPES
-from train.common.loading import loader_arguments, tie_workers
+from train.common.loading import LabelledSamples, loader_arguments, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.hf import resolved as hf_resolved, sharding
@@ -40,26 +39,13 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 
-class LabelledSamples(Dataset[dict[str, torch.Tensor]]):
-    """GPTDataset's samples under the names that transformers uses.
+def named(tokens: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return a sample or micro batch under the names that transformers uses.
 
     GPTDataset's labels are shifted already, so they are also given as `shift_labels`: without these transformers would
-    shift `labels` again. A masked token gets label -100, which the loss ignores.
+    shift `labels` again.
     """
-
-    def __init__(self, dataset: Any, count: int) -> None:
-        self.settings = dataset.config
-        """GPTDataset's own configuration, for what is read back from the data."""
-        self._dataset = dataset
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        sample = self._dataset[index]
-        labels = torch.where(sample["loss_mask"] > 0, sample["labels"], -100)
-        return {"input_ids": sample["tokens"], "labels": labels, "shift_labels": labels}
+    return {"input_ids": tokens, "labels": labels, "shift_labels": labels}
 
 
 class BenchmarkTrainer(Trainer):
@@ -67,7 +53,7 @@ class BenchmarkTrainer(Trainer):
 
     timed: Callable[[Iterator[Any]], Iterator[Any]] = iter
     """Measures the wait for micro batches: `StepRecorder.timed`."""
-    when_built: Callable[[], None] | None = None
+    when_built: Callable[[], None] = staticmethod(lambda: None)
     """Called when the Trainer has prepared model and optimizer, before the first step."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -120,8 +106,7 @@ class Recording(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Call `when_built` and start the recorder."""
-        if self._training.when_built is not None:
-            self._training.when_built()
+        self._training.when_built()
         self._recorder.start()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
@@ -135,11 +120,18 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     torch.manual_seed(config.seed)
     arguments = training_arguments(config)
     sharding.set_policy(arguments, config)
+    # the Trainer gives it the groups with and without weight decay
+    options = {
+        "lr": config.learning_rate,
+        "betas": (config.beta1, config.beta2),
+        "eps": config.adam_epsilon,
+        "state_dtype": DTYPES[config.optimizer_state],
+    }
     training = BenchmarkTrainer(
         model=initial_model(config, spec, source),
         args=arguments,
-        train_dataset=LabelledSamples(dataset, config.training_samples),
-        optimizer_cls_and_kwargs=(FusedAdamW, optimizer_arguments(config)),
+        train_dataset=LabelledSamples(dataset, config.training_samples, named),
+        optimizer_cls_and_kwargs=(FusedAdamW, options),
     )
     training.remove_callback(PrinterCallback)  # its closing summary would come between our own lines
     if config.num_gpus == 1:
@@ -201,16 +193,6 @@ def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
         parameter.copy_(parameter.to(dtype))
 
 
-def optimizer_arguments(config: RunConfig) -> dict[str, Any]:
-    """Return the arguments of FusedAdamW; the Trainer gives it the groups with and without weight decay."""
-    return {
-        "lr": config.learning_rate,
-        "betas": (config.beta1, config.beta2),
-        "eps": config.adam_epsilon,
-        "state_dtype": DTYPES[config.optimizer_state],
-    }
-
-
 def training_arguments(config: RunConfig) -> TrainingArguments:
     """Return the Trainer's settings: the same work as train_mega, nothing saved, evaluated, shuffled or logged.
 
@@ -218,6 +200,9 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
     after every micro batch. The recorder reads both at the end of a step.
     """
     loading = loader_arguments(config)
+    accelerator: dict[str, Any] = {"non_blocking": loading["pin_memory"]}
+    if config.num_gpus > 1:
+        accelerator["gradient_accumulation_kwargs"] = {"sync_each_batch": True}  # see train/hf/sharding.py
     return TrainingArguments(
         output_dir=str(config.output_dir / "logs" / "hf_trainer"),
         use_cpu=config.platform == "cpu",
@@ -237,7 +222,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         seed=config.seed,
         train_sampling_strategy="sequential",
         remove_unused_columns=False,
-        accelerator_config={"non_blocking": loading["pin_memory"], **sharding.accumulation_settings(config)},
+        accelerator_config=accelerator,
         **{f"dataloader_{name}": value for name, value in loading.items()},
         logging_strategy="no",
         logging_nan_inf_filter=False,

@@ -36,7 +36,7 @@ from megatron.core.transformer.module import Float16Module
 from megatron.core.utils import get_model_config
 
 from train.common import trainer
-from train.common.loading import loader_arguments, tie_workers
+from train.common.loading import loader_of_rank
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -44,7 +44,6 @@ from train.job.recorder import StepRecorder
 from train.mega import resolved as mega_resolved, weights as mega_weights
 from train.mega.model import build_model, initialize_parallel
 from train.mega.optimizer import DeviceNormOptimizer, build_optimizer
-from utils.dataset.gpt_dataset import micro_batches
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -69,21 +68,9 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
         mega_weights.fill(model, spec, source)
     settings = get_model_config(model)
     module = model if config.precision == "fp32" else Float16Module(settings, model)
-    distributed = DistributedDataParallel(settings, _ddp_config(config), module)
-    distributed.broadcast_params()
-    optimizer = build_optimizer(config, distributed)
-    scheduler = _scheduler(config, optimizer)
-    settings.finalize_model_grads_func = finalize_model_grads
-    settings.grad_scale_func = optimizer.scale_loss
-    if distributed.ddp_config.overlap_grad_reduce:
-        settings.no_sync_func = distributed.no_sync
-    return Training(distributed, optimizer, scheduler, data_loader(config, dataset))
-
-
-def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
     # communication overlaps with the backward pass only where there are other ranks and a GPU
     overlap = config.platform != "cpu" and config.data_parallel_size > 1
-    return DistributedDataParallelConfig(
+    communication = DistributedDataParallelConfig(
         use_distributed_optimizer=True,
         grad_reduce_in_fp32=config.gradient_dtype == "fp32",
         overlap_grad_reduce=overlap,
@@ -91,11 +78,11 @@ def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
         average_in_collective=overlap,  # gloo has no average; elsewhere it would be a pass over the gradients
         check_for_nan_in_grad=False,
     )
-
-
-def _scheduler(config: RunConfig, optimizer: DeviceNormOptimizer) -> OptimizerParamScheduler:
-    """Return the schedule; warm-up from LR/(W+1) gives step n (from 1) LR*n/(W+1), the rule of every framework here."""
-    return OptimizerParamScheduler(
+    distributed = DistributedDataParallel(settings, communication, module)
+    distributed.broadcast_params()
+    optimizer = build_optimizer(config, distributed)
+    # warm-up from LR/(W+1) gives step n (from 1) LR*n/(W+1), the rule of every framework here
+    scheduler = OptimizerParamScheduler(
         optimizer,
         init_lr=config.learning_rate / (config.warmup_iterations + 1),
         max_lr=config.learning_rate,
@@ -108,6 +95,12 @@ def _scheduler(config: RunConfig, optimizer: DeviceNormOptimizer) -> OptimizerPa
         wd_incr_steps=config.train_iterations,
         wd_incr_style="constant",
     )
+    settings.finalize_model_grads_func = finalize_model_grads
+    settings.grad_scale_func = optimizer.scale_loss
+    if distributed.ddp_config.overlap_grad_reduce:
+        settings.no_sync_func = distributed.no_sync
+    loader = loader_of_rank(config, dataset, parallel_state.get_data_parallel_rank())
+    return Training(distributed, optimizer, scheduler, loader)
 
 
 def loss_of(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -150,14 +143,6 @@ def run(config: RunConfig, training: Training, recorder: StepRecorder) -> None:
         loss = torch.stack([report["lm_loss"] for report in reports]).mean() if reports else None
         recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
     recorder.merge_ranks(parallel_state.get_data_parallel_group())
-
-
-def data_loader(config: RunConfig, dataset: Any) -> DataLoader[Any]:
-    """Return the micro batches of this data-parallel rank in Megatron's order."""
-    order = list(micro_batches(config, parallel_state.get_data_parallel_rank()))
-    loader = DataLoader(dataset, batch_sampler=order, **loader_arguments(config))
-    tie_workers(loader)
-    return loader
 
 
 class Mega(trainer.Framework):

@@ -30,7 +30,6 @@ from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.job.report import lightning_callback
 from train.mega import releases, resolved as mega_resolved, weights as mega_weights
 from train.nemo import recipe as nemo_recipe
 from utils.dataset.gpt_dataset import EncodedTokenizer
@@ -38,28 +37,30 @@ from utils.settings.config import RunConfig
 
 
 class Benchmark(Callback):
-    """Our callback in NeMo's loop: tells when all is built, and reads each step for the recorder."""
+    """Our callback in NeMo's loop: tells when all is built, and reads each step.
 
-    def __init__(self, when_built: Callable[[Any], None]) -> None:
+    NeMo copies its callbacks, so this one holds functions and no recorder. A batch of Lightning is one optimizer step,
+    because NeMo's data step takes all its micro batches.
+    """
+
+    def __init__(self, when_built: Callable[[Any], None], record: Callable[..., None]) -> None:
         """`when_built` is called with Lightning's trainer, on every rank, before the first step."""
-        self._when_built = when_built
+        self._when_built, self._record = when_built, record
         self._learning_rate = math.nan
-        self._training: Any = None
 
     def on_train_start(self, training: Any, module: Any) -> None:
         """Tell that all is built."""
-        self._training = training
         self._when_built(training)
 
     def on_train_batch_start(self, training: Any, module: Any, batch: Any, batch_idx: int) -> None:
         """Keep the learning rate of the step, which Lightning replaces before it reports the end of the step."""
         self._learning_rate = training.optimizers[0].param_groups[0]["lr"]
 
-    def read_step(self) -> tuple[Any, Any, float]:
-        """Return loss (mean over data-parallel ranks), gradient norm and learning rate of the step that has ended."""
-        metrics = self._training.callback_metrics
+    def on_train_batch_end(self, training: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Record the step; the loss is the mean over data-parallel ranks, on the last pipeline stage only."""
+        metrics = training.callback_metrics
         loss = metrics["reduced_train_loss"] if parallel_state.is_pipeline_last_stage() else None
-        return loss, metrics["grad_norm"], self._learning_rate
+        self._record(loss=loss, grad_norm=metrics["grad_norm"], learning_rate=self._learning_rate)
 
 
 class Nemo(trainer.Framework):
@@ -83,11 +84,11 @@ class Nemo(trainer.Framework):
             settings = training.lightning_module.config
             data_step = settings.data_step_fn
             settings.data_step_fn = lambda batches: data_step(timed(batches))
+            recorder.start()
 
         nemo_recipe.set_weight_seed(config.seed)
         releases.accept_conditions(megatron_optimizer)
-        benchmark = Benchmark(when_built)
-        callbacks = [benchmark, lightning_callback(recorder, benchmark.read_step)]
+        callbacks = [Benchmark(when_built, lambda **read: recorder.end_step(**read))]
         vocabulary = EncodedTokenizer(data.manifest)
         if vocabulary.vocab_size is None:  # all that NeMo needs: from it it counts the padding tokens
             vocabulary.vocab_size = spec.vocab_size

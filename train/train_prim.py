@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from train.machine.gpu_command import table
 from train.prim import install as prim_install, yaml_config as prim_config
 from train.prim.install import DEFAULT_GPU, Primus
-from utils.arguments import Parser
+from utils.arguments import Parser, refusing
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.models import MODELS
@@ -24,6 +25,10 @@ CHECK = """Every difference between the YAML that AMD ships for a model and the 
 
 Both are resolved first: the presets of the installed version, with the overrides of the file on top.
 """
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--gpu": {"default": DEFAULT_GPU, "help": "GPU whose YAML is compared (default: %(default)s)"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
 ASSUMED_GPUS = 8
 """GPUs assumed on a machine without any; AMD's YAMLs are for a node of eight."""
 ABSENT = "-"
@@ -39,21 +44,15 @@ def main() -> int:
     return training.main()
 
 
+@refusing((ConfigError, DataError))
 def check(arguments: Sequence[str]) -> int:
     """Print the differences of each model in MODEL; return 0, or 2 for bad input."""
-    parser = Parser(prog="python -m train.train_prim --check", description=CHECK)
-    parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    options = parser.parse_args(arguments)
-    try:
-        primus = prim_install.find()
-        config = _config(options.settings)
-        for model in config.models:
-            shipped = primus.shipped_path(model, config.precision, options.gpu)
-            _print(model, shipped, primus, differences(primus, config, model, shipped))
-    except (ConfigError, DataError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = Parser(OPTIONS, prog="python -m train.train_prim --check", description=CHECK).parse_args(arguments)
+    primus = prim_install.find()
+    config = _config(options.settings)
+    for model in config.models:
+        shipped = primus.shipped_path(model, config.precision, options.gpu)
+        _print(model, shipped, primus, differences(primus, config, model, shipped))
     return 0
 
 
@@ -99,10 +98,8 @@ def _print(model: str, shipped: Path, primus: Primus, found: Sequence[tuple[str,
     print(f"{model}: {shipped.relative_to(primus.root)} and ours differ in {len(found)} keys")
     if not MODELS[model].is_own_primus_preset:
         print("  Primus ships nothing for this model: ours is made from this file of a model of the same shape")
-    rows = [("key", "theirs", "ours", "why"), *found]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + f"  {row[3]}")
+    for line in table([("key", "theirs", "ours", "why"), *found]):
+        print(f"  {line}")
     print()
 
 

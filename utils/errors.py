@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterator
 from typing import Any
 
 from utils import redact
@@ -33,6 +34,15 @@ def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
 def in_one_line(text: str) -> str:
     """Return a text with control characters, also those of a file name, as escapes such as `\\n` and `\\x1b`."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised from or in the handling of, each once."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        yield error
+        seen.append(error)
+        error = error.__cause__ or error.__context__
 
 
 class _UsersError(ValueError):

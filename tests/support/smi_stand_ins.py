@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from example import example_result
-from train.energy import rapl, sampler, section
+from train.energy import sampler, section
 
 FOLDER = Path(__file__).parent / "smi_libraries"
 ROOTS = ("zeus", "pynvml", "amdsmi", "standin_machine")
@@ -51,7 +51,7 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def open_gpus(platform: str, bus_ids: list[str] | None, count: int, why: str = "") -> tuple[str, Any]:
     """Return library and readers of the GPUs at these addresses of the stand-in."""
-    return sampler.OPENERS[platform](bus_ids, count, why)
+    return sampler.OPENERS[platform](bus_ids, why, count)
 
 
 def of_gpus(
@@ -75,8 +75,8 @@ def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) ->
     """Return `energy_metrics` of 13 steps on processors that draw `watts`, whose counters are files below `root`."""
     time, sources = Clock(), sampler.Sources(reasons={"gpus": "no GPU"})
     try:
-        sources.packages = rapl.packages(root)
-    except rapl.RaplError as error:
+        sources.packages = sampler.packages(root)
+    except sampler.RaplError as error:
         sources.reasons["rapl"] = str(error)
 
     def sleep(seconds: float) -> None:

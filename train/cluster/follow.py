@@ -10,7 +10,7 @@ from pathlib import Path
 
 from train.cluster import script as slurm_script
 from train.job import processes
-from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
+from train.job.outcome import Attempt, finalize_result, stamp, why_unwritten
 from train.job.rank_output import RemoteLog, progress
 from train.runner.run_job import conclude, conclude_without_result
 from train.runner.state import RUNNING, JobState, StatusFile
@@ -119,9 +119,9 @@ def _end(job: SlurmJob, stop: processes.StopRequest) -> None:
         job.state.started = time.monotonic()
     cause = _cause(job, stop)
     state = job.entry.state
-    end = LauncherEnd(job.before, _reason(job, cause), STATUS.get(state), cause if state in ABNORMAL else None)
+    from_outside = cause if state in ABNORMAL else None
     try:
-        finalize_result(job.attempt, end)
+        finalize_result(job.attempt, job.before, _reason(job, cause), STATUS.get(state), from_outside)
         conclude(job.state, None)
     except (OSError, ResultError) as error:
         conclude_without_result(job.state, f"no result could be written: {why_unwritten(job.attempt.job, error)}")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,17 +100,15 @@ class FusedAdamW(torch.optim.Optimizer):
         if weight.device.type == "cuda":
             compiled_update()(*map(rows, flat), *numbers)
             return
-        for pieces in zip(*map(_pieces, flat), strict=False):
-            update(*pieces, *numbers)
+        pieces = (itertools.repeat(None) if tensor is None else tensor.split(CPU_CHUNK) for tensor in flat)
+        for each in zip(*pieces, strict=False):
+            update(*each, *numbers)
 
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     """Return this rank's part of the gradient, or None if the parameter has none."""
-    for name in GRADIENT_NAMES:
-        gradient = getattr(parameter, name, None)
-        if gradient is not None:
-            return _local(gradient)
-    return None
+    found = (getattr(parameter, name, None) for name in GRADIENT_NAMES)
+    return next((_local(gradient) for gradient in found if gradient is not None), None)
 
 
 def scalars(group: dict[str, Any], clip: torch.Tensor | None, device: torch.device) -> list[torch.Tensor]:
@@ -207,10 +205,6 @@ def rows(tensor: torch.Tensor | None) -> torch.Tensor | None:
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def _pieces(tensor: torch.Tensor | None) -> Iterable[torch.Tensor | None]:
-    return itertools.repeat(None) if tensor is None else tensor.split(CPU_CHUNK)
 
 
 @dataclass(frozen=True)

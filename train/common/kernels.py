@@ -1,6 +1,6 @@
-"""Names in results for dtypes, and for the kernels that a training has used: attention, and float32 products.
+"""Names in results for dtypes and for kernels, and facts that are read back alike from hf and titan (FSDP2, optimizer).
 
-Kernels are read from the libraries when the steps have run.
+The kernels that a training has used are read from the libraries when its steps have run.
 
 TransformerEngine keeps its last choice in a mapping of its module for attention, under the same names in 2.4.0, 2.8.0,
 2.12.0, 2.16.0 and 2.20.2 and in ROCm's fork; it sets one of the three `use_..._attention` and clears the others.
@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+from torch.nn.attention import SDPBackend
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """dtypes of torch by the values of PRECISION, OPTIMIZER_STATE and GRADIENT_DTYPE."""
@@ -52,12 +54,8 @@ def read(built: Mapping[str, Any]) -> dict[str, str]:
 
     `built` is the `resolved_config` of the training, whose `attention_backend` is what was read before its first step.
     """
-    layers, kernel = str(built["attention_backend"]).partition(":")[::2]
-    library: str | None
-    if layers == ENGINE:
-        kernel, library = _of_engine(kernel)
-    else:
-        library = _of_torch(kernel)
+    layers, asked = str(built["attention_backend"]).partition(":")[::2]
+    kernel, library = _of_engine(asked) if layers == ENGINE else (asked, _of_torch(asked))
     return {
         "attention_backend": f"{layers}:{kernel}" if kernel else layers,
         **({"attention_library": library} if library else {}),
@@ -105,3 +103,65 @@ def _float32_products(built: Mapping[str, Any]) -> str:
     # newer torch refuses to read the older name where another library has used the newer one
     newer = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
     return torch.get_float32_matmul_precision() if newer is None else PRODUCTS[newer]
+
+
+def sdpa_kernel(
+    heads: int, groups: int, length: int, width: int, dtype: torch.dtype, device: Any, *, has_mask: bool = False
+) -> str:
+    """Return the name of torch's kernel (flash, cudnn, efficient or math) for the attention of one sequence.
+
+    `heads` are those of the queries, `groups` those of keys and values, `width` is that of a head. The attention is
+    causal, by a mask or by torch's own argument.
+    """
+
+    def like(count: int) -> torch.Tensor:
+        return torch.empty((1, count, length, width), dtype=dtype, device=device, requires_grad=True)
+
+    key = like(groups)
+    mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if has_mask else None
+    chosen = torch._fused_sdp_choice(like(heads), key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads)
+    return SDPBackend(chosen).name.lower().removesuffix("_attention")
+
+
+def policy_of(layer: Any) -> MixedPrecisionPolicy | None:
+    """Return the dtypes with which a layer was sharded, None where the model is not sharded."""
+    return layer._get_fsdp_state()._mp_policy if isinstance(layer, FSDPModule) else None
+
+
+def class_of(model: Any) -> type:
+    """Return the library's class of a model; FSDP2 gives a sharded model a class of its own, derived from it."""
+    return next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
+
+
+def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: float) -> dict[str, Any]:
+    """Return the facts of an optimizer with decayed parameters in its first group, and of its LambdaLR."""
+    decayed, *others = optimizer.param_groups
+    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()
+    peak = schedule.base_lrs[0]
+    return {
+        "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
+        "optimizer_state": PRECISIONS[state],
+        "lr": peak,
+        "min_lr": peak * rule.floor,
+        "warmup_iters": rule.warmup_iterations,
+        "weight_decay": decayed["weight_decay"],
+        "beta1": decayed["betas"][0],
+        "beta2": decayed["betas"][1],
+        "adam_eps": decayed["eps"],
+        "clip_grad": clip,
+        "parameters_without_weight_decay": sum(
+            parameter.numel() for group in others if group["weight_decay"] == 0 for parameter in group["params"]
+        ),
+    }
+
+
+def communication_facts(policy: MixedPrecisionPolicy | None, reduces_in: torch.dtype, device: Any) -> dict[str, Any]:
+    """Return the facts of FSDP2's communication; `device` is the one of this rank."""
+    can_overlap = policy is not None and device.type == "cuda"  # gloo's collectives wait until they are done
+    return {
+        "distributed_optimizer": policy is not None,
+        "gradient_dtype": PRECISIONS[reduces_in],
+        "gradient_reduce_dtype": name_of(reduces_in),
+        "overlap_grad_reduce": can_overlap,
+        "overlap_param_gather": can_overlap,
+    }

@@ -13,18 +13,22 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, Dataset
 
 from train.job.processes import end_with_parent
 from train.job.recorder import StepRecorder
+from utils.dataset.gpt_dataset import micro_batches
 from utils.settings.config import RunConfig
 
 GPU_WORKERS = 2
 """Default of Megatron-LM (`--num-workers`): one would keep up, the second covers a late fetch."""
 CPU_WORKERS = 0
+_END = object()
 
 
 def loader_arguments(config: RunConfig) -> dict[str, Any]:
@@ -40,6 +44,30 @@ def loader_arguments(config: RunConfig) -> dict[str, Any]:
         "persistent_workers": workers > 0,
         "pin_memory": is_gpu,
     }
+
+
+class LabelledSamples(Dataset[Any]):
+    """GPTDataset's samples in the form of a framework, made of tokens and labels. A masked token gets label -100."""
+
+    def __init__(self, dataset: Any, count: int, form: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        self.settings = dataset.config
+        """GPTDataset's own configuration, for what is read back from the data."""
+        self._dataset, self._count, self._form = dataset, count, form
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        sample = self._dataset[index]
+        return self._form(sample["tokens"], torch.where(sample["loss_mask"] > 0, sample["labels"], -100))
+
+
+def loader_of_rank(config: RunConfig, dataset: Any, rank: int) -> DataLoader[Any]:
+    """Return the micro batches of a data-parallel rank in Megatron's order."""
+    order = list(micro_batches(config, rank))
+    loader = DataLoader(dataset, batch_sampler=order, **loader_arguments(config))
+    tie_workers(loader)
+    return loader
 
 
 def tie_workers(loader: DataLoader[Any]) -> None:
@@ -68,15 +96,6 @@ class TimedBatches:
     def __call__(self, batches: Any) -> Iterator[Any]:
         """Return the timed iterator over `batches`, the same one as long as they are the same."""
         if batches is not self._taken:
-            self._taken, self._timed = batches, self._recorder.timed(_items(batches))
+            items = iter(partial(next, batches, _END), _END)  # batches may have `__next__` alone
+            self._taken, self._timed = batches, self._recorder.timed(items)
         return self._timed
-
-
-def _items(batches: Any) -> Iterator[Any]:
-    """Yield the micro batches of an iterator, which may have `__next__` alone."""
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        yield batch

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,12 @@ class Framework(ABC):
         """Return `resolved_config` as it is read back from the built objects, without `init`."""
 
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
-        """Raise MismatchError where the built objects are not what was asked."""
-        check_model(job.spec, resolved)
+        """Raise MismatchError where the built objects are not what was asked: here, another model than the spec."""
+        wrong = model_differences(job.spec, resolved)
+        if resolved["sliding_window"] != job.spec.sliding_window:
+            wrong.append(f"sliding_window: asked {job.spec.sliding_window!r}, built {resolved['sliding_window']!r}")
+        if wrong:
+            raise MismatchError(f"the framework built another model than {job.spec.name}: " + "; ".join(wrong))
 
 
 def main(framework: Framework) -> int:
@@ -190,15 +194,18 @@ def leave_at_once() -> None:
     os._exit(0)
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": ("amd", "nvd", "cpu")},
+    "--model": {"required": True},
+    "--run-number": {"type": int, "default": 1, "help": "number of the run (process restart), from 1"},
+    "--attempt": {"type": int, "default": 1, "help": "number of the attempt at this run, from 1"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
+}
+
+
 def arguments(framework: str) -> argparse.Namespace:
     """Parse the command line that train/launch.py passes."""
-    parser = Parser(prog=f"python -m train.train_{framework}", description=__doc__)
-    parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"))
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--run-number", type=int, default=1, help="number of the run (process restart), from 1")
-    parser.add_argument("--attempt", type=int, default=1, help="number of the attempt at this run, from 1")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_args()
+    return Parser(OPTIONS, prog=f"python -m train.train_{framework}", description=__doc__).parse_args()
 
 
 def job_of(framework: str, options: argparse.Namespace, visible: int | None) -> tuple[Job, Data]:
@@ -275,12 +282,27 @@ def absent(resolved: dict[str, Any]) -> dict[str, str]:
     return {key: reason for key, reason in why.items() if resolved[key] is None}
 
 
-def one_epsilon(epsilons: Iterable[float]) -> float:
-    """Return the epsilon that these norms of a layer share; raise MismatchError where they differ."""
-    found = sorted(set(epsilons))
+def one_of_all(values: Iterable[Any], where: str, what: str) -> Any:
+    """Return the value that all have; raise MismatchError where they differ, with their place and their name."""
+    found = sorted(set(values))
     if len(found) != 1:
-        raise MismatchError(f"norms of one layer: got epsilons {', '.join(map(str, found))}, wanted one for all")
+        raise MismatchError(f"{where}: got {what} {', '.join(map(str, found))}, wanted one for all")
     return found[0]
+
+
+def one_recompute(checkpoints: Iterable[Any]) -> str:
+    """Return what every layer computes again, `none`, `selective` or `full`; raise MismatchError where layers differ.
+
+    `checkpoints` has the function of each layer that runs it again, a partial one, or None.
+    """
+    kinds = ("none" if one is None else "selective" if "context_fn" in one.keywords else "full" for one in checkpoints)
+    return str(one_of_all(kinds, "layers", "recomputation"))
+
+
+def head_norms(attention: Any, names: Sequence[str], channels: int) -> list[Any]:
+    """Return the norms of queries and keys, by these names, that normalise the `channels` of one head."""
+    norms = (getattr(attention, name, None) for name in names)  # without one: None, or a module without a weight
+    return [norm for norm in norms if getattr(getattr(norm, "weight", None), "shape", None) == (channels,)]
 
 
 def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]:
@@ -314,15 +336,6 @@ def require_built(title: str, wrong: Sequence[str]) -> None:
     """Raise MismatchError if there is a difference between what the framework `title` was asked for and has built."""
     if wrong:
         raise MismatchError(f"{title} did not build what was asked: " + "; ".join(wrong))
-
-
-def check_model(spec: ModelSpec, resolved: Mapping[str, Any]) -> None:
-    """Raise MismatchError where the framework has built another model than the spec."""
-    wrong = model_differences(spec, resolved)
-    if resolved["sliding_window"] != spec.sliding_window:
-        wrong.append(f"sliding_window: asked {spec.sliding_window!r}, built {resolved['sliding_window']!r}")
-    if wrong:
-        raise MismatchError(f"the framework built another model than {spec.name}: " + "; ".join(wrong))
 
 
 def _same(value: Any, built: Any) -> bool:
@@ -380,14 +393,8 @@ def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> li
         if entry.when is not None and not entry.when(config, spec):
             continue
         wanted = row.wanted(config, spec)
-        built = AS_ASKED.get(row.resolved, lambda value: value)(_at(resolved, row.resolved))
+        found_at = reduce(lambda value, name: value and value.get(name), row.resolved.split("."), resolved)
+        built = AS_ASKED.get(row.resolved, lambda value: value)(found_at)
         if wanted != built:
             found.append((row.resolved, f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})"))
     return found
-
-
-def _at(resolved: Mapping[str, Any], path: str) -> Any:
-    value: Any = resolved
-    for name in path.split("."):
-        value = None if value is None else value.get(name)
-    return value

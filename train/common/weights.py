@@ -36,12 +36,14 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
                 named[f"{prefix}self_attn.{name}_proj.bias"] = (rows,)
         if spec.query_key_norm:
             named |= {f"{prefix}self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
-        named[f"{prefix}self_attn.o_proj.weight"] = (hidden, hidden)
-        named[f"{prefix}mlp.gate_proj.weight"] = (ffn, hidden)
-        named[f"{prefix}mlp.up_proj.weight"] = (ffn, hidden)
-        named[f"{prefix}mlp.down_proj.weight"] = (hidden, ffn)
-        named[f"{prefix}input_layernorm.weight"] = (hidden,)
-        named[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
+        named |= {
+            f"{prefix}self_attn.o_proj.weight": (hidden, hidden),
+            f"{prefix}mlp.gate_proj.weight": (ffn, hidden),
+            f"{prefix}mlp.up_proj.weight": (ffn, hidden),
+            f"{prefix}mlp.down_proj.weight": (hidden, ffn),
+            f"{prefix}input_layernorm.weight": (hidden,),
+            f"{prefix}post_attention_layernorm.weight": (hidden,),
+        }
     named["model.norm.weight"] = (hidden,)
     return named if spec.tie_word_embeddings else named | {"lm_head.weight": (spec.vocab_size, hidden)}
 

@@ -68,12 +68,8 @@ class AmdGpu(Gpu):
             return None
         return [THROTTLE[key] for key, count in now.items() if count > before.get(key, count)]
 
-    def code(self, error: BaseException) -> Any:
-        """Return AMD SMI's code of an error; None for another error."""
-        return error.get_error_code() if hasattr(error, "get_error_code") else None
 
-
-def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[AmdGpu]]:
+def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[str, list[AmdGpu]]:
     """Return the name of the library and the GPUs of the job; raise ReaderError."""
     smi, zeus, base = _libraries()
     try:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from train.job import processes
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.settings.config import ROOT
 
 FIELDS = (
@@ -93,10 +93,6 @@ class Gpu(ABC):
     def read(self) -> Reading:
         """Return the values now; raise GpuLostError if the device is gone."""
 
-    @abstractmethod
-    def code(self, error: BaseException) -> Any:
-        """Return the code of the vendor's library for an error; None for another error."""
-
     def value(self, name: str, call: Callable[[], Any]) -> Any:
         """Return the value of a call; None if it fails. Raises GpuLostError if the device is gone."""
         if name in self.why:
@@ -104,12 +100,17 @@ class Gpu(ABC):
         try:
             return call()
         except self._errors as error:
-            codes = {self.code(one) for one in (error, error.__cause__) if one is not None}
+            codes = {code_of(one) for one in (error, error.__cause__) if one is not None}
             if codes & self.LOST:
                 raise GpuLostError(f"the GPU is lost: {in_one_line(error)}") from error
             if codes & self.FINAL:
                 self.why[name] = f"{type(error).__name__}: {in_one_line(error)}"
             return None
+
+
+def code_of(error: BaseException) -> Any:
+    """Return the code of an error of AMD SMI or NVML; None for another error."""
+    return error.get_error_code() if hasattr(error, "get_error_code") else getattr(error, "value", None)
 
 
 def in_one_line(error: Exception) -> str:
@@ -156,8 +157,8 @@ def normal(bus_id: str | bytes) -> str:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
-def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the bus ids of the GPUs that a process with this environment sees; raise RuntimeUnknownError."""
+def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> tuple[list[str] | None, str]:
+    """Return the bus ids of the GPUs that a process with this environment sees; None and why where it does not say."""
     command = [sys.executable, "-m", "train.energy.gpu_reader", "--platform", platform]
     try:
         done = subprocess.run(
@@ -171,22 +172,19 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> list[str]:
             preexec_fn=processes.tied(),
         )
         if done.returncode == 0:
-            return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])]
+            return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])], ""
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise RuntimeUnknownError(f"the runtime did not answer: {error}") from error
+        return None, f"the runtime did not answer: {error}"
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    raise RuntimeUnknownError(said[-1].removeprefix("error: "))
+    return None, said[-1].removeprefix("error: ")
 
 
+@refusing((), failed=(RuntimeUnknownError,))
 def main() -> int:
     """Print the bus ids as a JSON list."""
     options = {"--platform": {"required": True, "choices": FUNCTIONS}}
     parser = Parser(options, prog="python -m train.energy.gpu_reader", description=main.__doc__)
-    try:
-        print(json.dumps(_bus_ids(parser.parse_args().platform)))
-    except RuntimeUnknownError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    print(json.dumps(_bus_ids(parser.parse_args().platform)))
     return 0
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -246,16 +247,12 @@ def _measured(
 
 
 def _processors(node: NodeSamples, intervals: Sequence[Interval]) -> Measured:
-    packages = node.header["packages"]
-    if not packages:
-        return Measured(None, node.why.get("rapl", "no RAPL"))
-    return total([_processor(node, index, package, intervals) for index, package in enumerate(packages)])
-
-
-def _processor(node: NodeSamples, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
-    times, counts = known(node.times, node.rapl(index))
-    where, wraps = f"RAPL, {package['name']}", package["wraps_uj"]
-    return _measured(times, lambda: by_counter(times, counts, MICRO, wraps), intervals, where)
+    found = []
+    for index, package in enumerate(node.header["packages"]):
+        times, counts = known(node.times, node.rapl(index))
+        rise = partial(by_counter, times, counts, MICRO, package["wraps_uj"])
+        found.append(_measured(times, rise, intervals, f"RAPL, {package['name']}"))
+    return total(found) if found else Measured(None, node.why.get("rapl", "no RAPL"))
 
 
 def _idle_watts(node: NodeSamples) -> Measured:

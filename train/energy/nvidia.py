@@ -29,6 +29,10 @@ class NvidiaGpu(Gpu):
     def read(self) -> Reading:
         """Return the values now; raise GpuLostError if the GPU has fallen off the bus."""
         nvml, gpu, handle, value = self._library, self._device, self._device.handle, self.value
+        # the reasons of reduced clocks; the function was renamed with driver 535
+        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or (
+            nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+        )
         return [
             number(value("counter_mj", gpu.get_total_energy_consumption)),
             number(value("instant_mw", gpu.get_instant_power_usage)),
@@ -37,15 +41,11 @@ class NvidiaGpu(Gpu):
             number(value("memory_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
             number(value("temperature_celsius", lambda: nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU))),
             number(value("use_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
-            value("throttle", lambda: list(throttle_names(hex(_reasons(nvml)(handle))) or ())),
+            value("throttle", lambda: list(throttle_names(hex(reasons(handle))) or ())),
         ]
 
-    def code(self, error: BaseException) -> Any:
-        """Return NVML's code of an error; None for another error."""
-        return getattr(error, "value", None)
 
-
-def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[NvidiaGpu]]:
+def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[str, list[NvidiaGpu]]:
     """Return the name of the library and the GPUs of the job; raise ReaderError."""
     try:
         import pynvml
@@ -85,10 +85,3 @@ def _require_whole(nvml: Any, handle: Any, bus_id: str) -> None:
         if nvml.nvmlDeviceGetMigMode(handle)[0]:
             why = "is divided by MIG; its power is that of all slices: nvidia-smi -mig 0"
             raise ReaderError(f"the GPU at {bus_id} {why}")
-
-
-def _reasons(nvml: Any) -> Any:
-    """Return the function for the reasons of reduced clocks; it was renamed with driver 535."""
-    return getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or (
-        nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-    )

@@ -5,11 +5,18 @@ nothing but the energy of the result: the ranks wait for at most READY_SECONDS u
 if there is a counter whose idle power can be measured, and the end of the job does not wait for a hanging call. What
 cannot be read is written with its reason. The thread keeps to a fixed schedule: a late reading does not move the ones
 after it.
+
+The energy of the processors is that of the RAPL counters of Linux, read where they exist and may be read. Source:
+Linux, Documentation/power/powercap/powercap.rst: `energy_uj` of each package zone `intel-rapl:N` (Intel, and AMD's EPYC
+and Ryzen under the same name), which starts again at `max_energy_range_uj`. Only packages are counted: they contain the
+cores; DRAM is a zone of its own and is left out. zeus.device.cpu reads the same files, but starts a process for each of
+them to watch for the wrap, which the sampler sees for itself.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import platform as python_platform
 import sys
 import threading
@@ -18,12 +25,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from train.energy import amd, nvidia, rapl
-from train.energy.gpu_reader import Gpu, GpuLostError, ReaderError, RuntimeUnknownError, bus_ids_of_job
+from train.energy import amd, nvidia
+from train.energy.gpu_reader import Gpu, GpuLostError, ReaderError, bus_ids_of_job
 from train.energy.sample_file import path_of, written
 from train.job.job import Job
 from train.job.processes import StopRequest, wait_until
@@ -37,8 +45,64 @@ READY_SECONDS = 30.0
 """Longest wait for the libraries of a vendor to open and the idle period to pass."""
 END_SECONDS = 5.0
 """Longest wait for the end of a reading."""
-Opener = Callable[[list[str] | None, int, str], tuple[str, Sequence[Gpu]]]
+FOLDER = "sys/class/powercap"
+NO_RAPL = (
+    "the kernel shows no RAPL zone in /sys/class/powercap (usual in a virtual machine and in containers; on a machine "
+    "of your own: modprobe intel_rapl_common intel_rapl_msr)"
+)
+NO_PERMISSION = (
+    "RAPL is there, but only root may read {}; as root: chmod -R a+r /sys/class/powercap/intel-rapl* (until the next "
+    "boot)"
+)
+Opener = Callable[[list[str] | None, str, int], tuple[str, Sequence[Gpu]]]
 OPENERS: dict[str, Opener] = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
+
+
+class RaplError(RuntimeError):
+    """The energy of the processors cannot be read; the message contains the reason and the remedy."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """One processor package and its counter."""
+
+    name: str
+    path: Path
+    wraps_uj: float
+    """Value at which the counter starts again, microjoules."""
+
+    def read_uj(self) -> float | None:
+        """Return the counter in microjoules; None if it cannot be read this time."""
+        try:
+            return float(self.path.read_text())
+        except (OSError, ValueError):
+            return None
+
+
+def packages(root: Path | None = None) -> list[Package]:
+    """Return the packages of this machine; raise RaplError if there are none or they cannot be read.
+
+    `root` is the parent of /sys (tests); default: TPRIMAT_SYSROOT or the real root.
+    """
+    top = root or Path(os.environ.get("TPRIMAT_SYSROOT") or "/")
+    found = []
+    for zone in sorted(top.glob(f"{FOLDER}/intel-rapl:*")):
+        if zone.name.count(":") != 1:
+            continue  # a part of a package
+        counter = zone / "energy_uj"
+        try:
+            name = (zone / "name").read_text().strip()
+            wraps_uj = float((zone / "max_energy_range_uj").read_text())
+            float(counter.read_text())
+        except PermissionError as error:
+            raise RaplError(NO_PERMISSION.format(counter)) from error
+        except (OSError, ValueError) as error:
+            raise RaplError(f"RAPL: {zone} cannot be read: {error}") from error
+        if name.startswith("package"):  # not psys, which contains the packages
+            found.append(Package(name, counter, wraps_uj))
+    if not found:
+        raise RaplError(NO_RAPL)
+    return found
 
 
 @dataclass
@@ -46,7 +110,7 @@ class Sources:
     """Everything that is read at each tick."""
 
     gpus: Sequence[Gpu] = ()
-    packages: Sequence[rapl.Package] = ()
+    packages: Sequence[Package] = ()
     library: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why there are no `gpus` or no `rapl`."""
@@ -106,23 +170,16 @@ def open_sources(platform: str, gpus: int, environment: Mapping[str, str]) -> So
     found = Sources()
     try:
         if platform in OPENERS:
-            found.library, found.gpus = _open_gpus(platform, gpus, environment)
+            found.library, found.gpus = OPENERS[platform](*bus_ids_of_job(platform, environment), gpus)
         else:
             found.reasons["gpus"] = "no GPU"
     except (ReaderError, ValueError) as error:  # ValueError: an address that is none
         found.reasons["gpus"] = str(error)
     try:
-        found.packages = rapl.packages()
-    except rapl.RaplError as error:
+        found.packages = packages()
+    except RaplError as error:
         found.reasons["rapl"] = str(error)
     return found
-
-
-def _open_gpus(platform: str, gpus: int, environment: Mapping[str, str]) -> tuple[str, Sequence[Gpu]]:
-    try:
-        return OPENERS[platform](bus_ids_of_job(platform, environment), gpus, "")
-    except RuntimeUnknownError as error:
-        return OPENERS[platform](None, gpus, str(error))
 
 
 def header(platform: str, node: int, sources: Sources) -> dict[str, Any]:

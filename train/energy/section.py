@@ -4,7 +4,7 @@
   steady steps of the summary, its mean power, and energy by token; null with the reason where it is not certain
 - `counter_joules`, `integrated_joules`: the same energy by the counters of the devices, and by their power integrated
   over time; both are kept
-- `source` in words, `method` (one of METHODS), `interval` (the steps and their seconds)
+- `source` in words, `method` (`gpu_counter`, `gpu_power` or `cpu_rapl`), `interval` (the steps and their seconds)
 - `idle_watts`: power before the job, which is subtracted nowhere; `cpu_joules`: energy of the processor packages
 - `gpu_count` (GPUs covered), `samples` (of node 0 in the interval), `sample_hz` (of the slowest node)
 - `mean_*`, `max_*`: state of the GPUs and use of the cores in the same time; `throttled_percent`: share of the samples
@@ -40,7 +40,6 @@ from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SE
 LEAST_SECONDS = 10.0
 """Counters and power are renewed every 0.1 s, and some devices average power over up to 1 s (Yang et al., "Part-time
 Power Measurements", arXiv 2312.02741): in a shorter interval, counter and power differ although both are right."""
-METHODS = ("gpu_counter", "gpu_power", "cpu_rapl")
 KEYS = (*SECTIONS["energy_metrics"], *OPTIONAL_KEYS["energy_metrics"])
 NOT_THE_WALL = "not the wall"
 NO_GPU, NOT_REPORTED = "no GPU", "the devices do not report it"

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from train.common.resolved import one_recompute
+from train.common.trainer import one_recompute
 from utils.models import MODELS, ModelSpec
 
 _ATEN = torch.ops.aten
@@ -108,11 +108,6 @@ def set_recompute(model: PreTrainedModel, recompute: str) -> None:
 
 
 def read_recompute(model: PreTrainedModel) -> str:
-    """Return `none`, `selective` or `full`, from the layers; raise ValueError where they differ."""
-    return one_recompute(map(_of_layer, model.model.layers))
-
-
-def _of_layer(layer: Any) -> str:
-    if not layer.gradient_checkpointing:
-        return "none"
-    return "selective" if "context_fn" in layer._gradient_checkpointing_func.keywords else "full"
+    """Return `none`, `selective` or `full`, from the layers; raise MismatchError where they differ."""
+    layers: Any = model.model.layers
+    return one_recompute(one._gradient_checkpointing_func if one.gradient_checkpointing else None for one in layers)

@@ -10,12 +10,18 @@ from typing import Any
 
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy
-from torch.nn.attention import SDPBackend
 from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
-from train.common.kernels import PRECISIONS, name_of
-from train.common.resolved import class_of, communication_facts, optimizer_facts, policy_of
+from train.common.kernels import (
+    PRECISIONS,
+    class_of,
+    communication_facts,
+    name_of,
+    optimizer_facts,
+    policy_of,
+    sdpa_kernel,
+)
 from train.hf.model import read_recompute
 from train.job.report import MismatchError
 from utils.models import RopeScaling
@@ -24,6 +30,7 @@ from utils.settings.keys import NO_RECIPE
 LIGER = "liger_kernel"
 """Package of the functions that `use_liger_kernel` puts into a model."""
 ROTARY = "apply_rotary_pos_emb"
+HEAD_NORMS = ("q_norm", "k_norm")
 
 
 def read(training: Any) -> dict[str, Any]:
@@ -86,7 +93,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
         **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
-        **({"query_key_norm": True} if len(_query_key_norms(attention)) == 2 else {}),
+        **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, head_dim)) == 2 else {}),
         "attention_backend": _attention_backend(training),
         "layer_implementation": class_of(model).__name__,
         "init_std": settings.initializer_range,
@@ -97,14 +104,8 @@ def _model(training: Trainer) -> dict[str, Any]:
 
 
 def _norm_epsilon(layer: Any) -> float:
-    norms = (layer.input_layernorm, *_query_key_norms(layer.self_attn))
-    return trainer.one_epsilon(norm.variance_epsilon for norm in norms)
-
-
-def _query_key_norms(attention: Any) -> list[Any]:
-    """Return the norms of queries and keys that normalise the channels of one head."""
-    norms = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
-    return [norm for norm in norms if norm is not None and tuple(norm.weight.shape) == (attention.head_dim,)]
+    norms = (layer.input_layernorm, *trainer.head_norms(layer.self_attn, HEAD_NORMS, layer.self_attn.head_dim))
+    return float(trainer.one_of_all((norm.variance_epsilon for norm in norms), "norms of one layer", "epsilons"))
 
 
 def _kernels(model: PreTrainedModel) -> str:
@@ -155,36 +156,24 @@ def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, flo
 
 
 def _attention_backend(training: Any) -> str:
-    """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training."""
+    """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training.
+
+    transformers makes a mask for a sequence as long as the window or longer (`_ignore_causal_mask_sdpa` of
+    masking_utils.py); only without one it leaves grouped keys as they are.
+    """
     model: PreTrainedModel = training.model
     implementation = f"torch_{model.config._attn_implementation}"
     if implementation != "torch_sdpa" or model.device.type == "cpu":
         return implementation
     length = training.train_dataset.settings.sequence_length
-    window = getattr(model.config, "sliding_window", None)
-    kernel = sdpa_kernel(model.model.layers[0].self_attn, length, window, _dtypes(training)[0], model.device)
-    return f"{implementation}:{kernel}"
-
-
-def sdpa_kernel(attention: Any, length: int, window: int | None, dtype: torch.dtype, device: torch.device | str) -> str:
-    """Return the name of torch's kernel (flash, cudnn, efficient or math) for the call that transformers makes of it.
-
-    transformers makes a mask for a sequence as long as the window or longer (`_ignore_causal_mask_sdpa` of
-    masking_utils.py); only without one it leaves grouped keys as they are.
-    """
+    window, attention = getattr(model.config, "sliding_window", None), model.model.layers[0].self_attn
+    has_mask = window is not None and window <= length
     groups = attention.config.num_key_value_heads
     heads = groups * attention.num_key_value_groups
-    has_mask = window is not None and window <= length
-
-    def like(count: int) -> torch.Tensor:
-        shape = (1, count, length, attention.head_dim)
-        return torch.empty(shape, dtype=dtype, device=device, requires_grad=True)
-
-    key = like(heads if has_mask else groups)
-    mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if has_mask else None
-    is_grouped = key.shape[1] != heads
-    chosen = torch._fused_sdp_choice(like(heads), key, key, mask, 0.0, not has_mask, enable_gqa=is_grouped)
-    return SDPBackend(chosen).name.lower().removesuffix("_attention")
+    seen = heads if has_mask else groups
+    dtype = _dtypes(training)[0]
+    kernel = sdpa_kernel(heads, seen, length, attention.head_dim, dtype, model.device, has_mask=has_mask)
+    return f"{implementation}:{kernel}"
 
 
 def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:

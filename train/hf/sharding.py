@@ -31,11 +31,6 @@ def fsdp_settings(config: RunConfig) -> dict[str, Any]:
     return {"fsdp": True, "fsdp_config": settings}
 
 
-def accumulation_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the part of `accelerator_config` by which gradients are reduced after each micro batch."""
-    return {} if config.num_gpus == 1 else {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
-
-
 def set_policy(arguments: TrainingArguments, config: RunConfig) -> None:
     """Set the dtypes of computing and of reduction, for which TrainingArguments has no field.
 

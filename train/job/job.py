@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from utils.errors import causes
 from utils.models import ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code, sha256_json
@@ -203,19 +204,12 @@ def disk_reason(error: BaseException, folders: Sequence[Path]) -> str | None:
     An error names a file only if it could not be opened. Without a name, the reason names the folder whose disk has
     the least space free.
     """
-    for cause in _causes(error):
+    for cause in (one for one in causes(error) if isinstance(one, OSError)):
         number = errno.ENOSPC if cause.errno is None and _NUMPY.search(str(cause)) else cause.errno
         if number in DISK_SENTENCES:
             folder = Path(cause.filename).parent if isinstance(cause.filename, str) else min(folders, key=_free)
             return DISK_SENTENCES[number].format(folder=folder, free=_free(folder))
     return None
-
-
-def _causes(error: BaseException | None) -> Iterator[OSError]:
-    while error is not None:
-        if isinstance(error, OSError):
-            yield error
-        error = error.__cause__ or error.__context__
 
 
 def existing(folder: Path) -> Path:

@@ -7,6 +7,7 @@ job is not taken for a waiting node. When all nodes are there, node 0 writes wha
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import secrets
@@ -105,24 +106,23 @@ def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -
 
 def join(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequest) -> Meeting:
     """On a node other than 0, announce this node until node 0 lets it start; raise NodesError."""
-    place, node, nonce, beat = folder(job), job.config.node_rank, secrets.token_hex(6), 0
-    deadline = time.monotonic() + limit_seconds
-    while True:
-        beat += 1
-        me = {"nonce": nonce, "beat": beat, "host": platform.node(), "identity": identity}
-        write_json(me, place / f"node{node}.json", is_ours=anything)
-        start = _read(place / "start.json")
-        if start is not None and start["nonces"].get(str(node)) == nonce:
-            break
+    place, node = folder(job), job.config.node_rank
+    me = {"nonce": secrets.token_hex(6), "host": platform.node(), "identity": identity}
+    beats, start = itertools.count(1), dict[str, Any]()
+
+    def may_start() -> bool:
+        write_json(me | {"beat": next(beats)}, place / f"node{node}.json", is_ours=anything)
+        start.update(_read(place / "start.json") or {"nonces": {}})
+        return start["nonces"].get(str(node)) == me["nonce"]
+
+    if not processes.wait_until(may_start, limit_seconds, stop, POLL_SECONDS):
         if stop.signal is not None:
             raise NodesError(f"interrupted by {stop.signal.name} while waiting for node 0")
-        if time.monotonic() > deadline:
-            raise NodesError(
-                f"node 0 ({job.config.master_addr}) did not answer within {limit_seconds:g} s (START_TIMEOUT_SECONDS): "
-                f"start the same command there with NODE_RANK=0; OUTPUT_DIR={job.config.output_dir} must be the same "
-                "folder on all nodes"
-            )
-        time.sleep(POLL_SECONDS)
+        raise NodesError(
+            f"node 0 ({job.config.master_addr}) did not answer within {limit_seconds:g} s (START_TIMEOUT_SECONDS): "
+            f"start the same command there with NODE_RANK=0; OUTPUT_DIR={job.config.output_dir} must be the same "
+            "folder on all nodes"
+        )
     if start["error"] is not None:
         (place / f"node{node}.json").unlink(missing_ok=True)
         raise NodesError(start["error"])

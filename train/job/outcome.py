@@ -41,20 +41,6 @@ class Attempt:
         return self.job.empty_result(status, reason, self.identity, self.command, self.started_utc)
 
 
-@dataclass(frozen=True)
-class LauncherEnd:
-    """Account of the process that started the launcher (the matrix), or of Slurm, after the launcher has ended."""
-
-    before: tuple[int, int] | None
-    """`stamp` of the result before the launcher was started; a file that still has it belongs to an earlier attempt."""
-    reason: str
-    """For a launcher that left no result."""
-    status: str | None = None
-    """None: `failed` for a launcher that left no result, else the launcher's own status."""
-    cause: str | None = None
-    """The end from outside, which the launcher cannot know; None if there was none."""
-
-
 def write_of_rank(attempt: Attempt, result: dict[str, Any]) -> bool:
     """Write the result of a rank and return True, unless there is one: the first rank that fails knows the cause.
 
@@ -69,8 +55,19 @@ def write_of_rank(attempt: Attempt, result: dict[str, Any]) -> bool:
     return is_written
 
 
-def finalize_result(attempt: Attempt, end: LauncherEnd) -> None:
+def finalize_result(
+    attempt: Attempt,
+    before: tuple[int, int] | None,
+    reason: str,
+    status: str | None = None,
+    cause: str | None = None,
+) -> None:
     """Write the result that follows from the end of a launcher, where it overrules the file.
+
+    The account is that of the process that started the launcher (the matrix), or of Slurm. `before` is the `stamp` of
+    the result before the start; a file that still has it belongs to an earlier attempt. `reason` is for a launcher that
+    left no result; its `status` is `failed` if it is None, which else means the launcher's own. `cause` is an end from
+    outside, which the launcher cannot know.
 
     | account | no result of this attempt | an ok result | any other result |
     |---|---|---|---|
@@ -82,13 +79,13 @@ def finalize_result(attempt: Attempt, end: LauncherEnd) -> None:
     """
     _require_output(attempt.job)
     path = attempt.job.result_path
-    if stamp(path) in (None, end.before):
+    if stamp(path) in (None, before):
         remove_leftovers(path)
         renumbered = _renumbered(attempt)
-        store.write(_with_verdict(renumbered, end.status or "failed", end.reason), path)
-    elif end.cause is not None and (written := store.read(path))["status"] != "ok":
-        reason = f"{end.cause}; its launcher says: {written['reason']}"
-        store.write(_with_verdict(attempt, end.status or written["status"], reason, written), path)
+        store.write(_with_verdict(renumbered, status or "failed", reason), path)
+    elif cause is not None and (written := store.read(path))["status"] != "ok":
+        both = f"{cause}; its launcher says: {written['reason']}"
+        store.write(_with_verdict(attempt, status or written["status"], both, written), path)
 
 
 def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Completion = lambda result: result) -> str:

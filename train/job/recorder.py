@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from utils.results.step_line import format_profiled, format_step
 from utils.settings.profiling import PROFILED
@@ -104,25 +104,6 @@ Device = CpuDevice | CudaDevice
 """The device that the recorder waits for, and its memory in GB (1e9 bytes); `source` is the origin of these figures."""
 
 
-class StepProfile(Protocol):
-    """Interface of a profile of some steps (train/profiling/)."""
-
-    steps: range
-    """Numbers of the profiled steps."""
-
-    def start(self) -> None:
-        """Start the profiler, before the first profiled step."""
-
-    def begin_step(self, number: int) -> None:
-        """Mark the begin of a profiled step."""
-
-    def end_step(self) -> None:
-        """Mark the end of the profiled step, when the device has done its work."""
-
-    def stop(self) -> None:
-        """Stop the profiler, write the trace and wait until every rank has done so."""
-
-
 @dataclass
 class Samples:
     """Raw samples, lists of equal length: one entry a step; `allocated_gb` has one every MEMORY_EVERY_STEPS."""
@@ -150,9 +131,12 @@ class StepRecorder:
         title: str = "CPU",
         is_reporter: bool = True,
         stream: TextIO | None = None,
-        profile: StepProfile | None = None,
+        profile: Any = None,
     ) -> None:
-        """`title` begins each progress line; only the rank with `is_reporter` prints. `profile` is for some steps."""
+        """`title` begins each progress line; only the rank with `is_reporter` prints.
+
+        `profile` is the StepRecording of some steps (train/profiling/recording.py), which this package cannot import.
+        """
         self.total_steps = total_steps
         self.device = device or CpuDevice()
         self.samples = Samples()
@@ -226,7 +210,7 @@ class StepRecorder:
         seconds = ended - self._step_started
         step = self.steps_done + 1
         is_profiled = step in self._profiled
-        if is_profiled and self.profile is not None:
+        if is_profiled:
             self.profile.end_step()
         loss_value, norm = self._read(loss, grad_norm)
         learning_rate = float(learning_rate)

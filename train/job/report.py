@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -180,33 +179,3 @@ def memory_at(device: Device | None) -> str:
 
 def _finite(value: float) -> float | None:
     return value if value - value == 0 else None
-
-
-StepReader = Callable[[], tuple[Any, Any, float]]
-"""Function that returns (loss, gradient norm, learning rate) of the step that has just ended."""
-
-
-def lightning_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
-    """Return a `BenchmarkCallback` for Lightning (and so NeMo) that feeds the recorder.
-
-    Lightning's batch is one optimizer step when NeMo's data step holds all its micro batches; with Lightning's own
-    accumulation, `global_step` shows which batches end an optimizer step, and the others are skipped.
-    """
-    from lightning.pytorch import Callback
-
-    class BenchmarkCallback(Callback):
-        def __init__(self) -> None:
-            self._steps_done = 0
-
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self._steps_done = trainer.global_step
-            recorder.start()
-
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if trainer.global_step == self._steps_done:
-                return
-            self._steps_done = trainer.global_step
-            loss, grad_norm, learning_rate = read_step()
-            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
-
-    return BenchmarkCallback()

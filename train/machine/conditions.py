@@ -111,7 +111,8 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
 def _why(seen: Snapshot, name: str) -> str:
     if not seen.gpus:
         return seen.why_no_gpus
-    return next((gpu.why(name) for gpu in seen.gpus if getattr(gpu, name) is None), "not to be compared")
+    reasons = (gpu.reasons.get(name, "the tool does not say") for gpu in seen.gpus if getattr(gpu, name) is None)
+    return next(reasons, "not to be compared")
 
 
 def _most(states: Sequence[GpuState], name: str) -> float | None:

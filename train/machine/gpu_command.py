@@ -27,7 +27,7 @@ from typing import Any
 from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
 from train.machine.job_processes import SuiteProcess
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--end": {
@@ -48,17 +48,14 @@ class EndError(ValueError):
     """A process that must not be ended; the message contains the process, the reason and what to do."""
 
 
+@refusing((EndError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if shown or ended, 1 if a driver or a process does not answer, 2 for bad input."""
     options = Parser(OPTIONS, prog="shell/gpu.sh", description=first_line(__doc__)).parse_args(arguments)
     readings, errors = read_all()
     _show(readings, errors)
     processes = [one for reading in readings for one in reading.processes or ()]
-    try:
-        wanted = _wanted(options, processes)
-    except EndError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    wanted = _wanted(options, processes)
     if wanted and not options.yes and not _agreed(wanted):
         return 2
     left = end(wanted)

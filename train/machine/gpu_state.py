@@ -63,10 +63,7 @@ class GpuState:
     partition: str | None = None
     """`Disabled` or `Enabled` (MIG), `SPX/NPS1` and the like (AMD)."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-
-    def why(self, name: str) -> str:
-        """Return the reason why a field is None."""
-        return self.reasons.get(name, "the tool does not say")
+    """Why a field is None, by its name."""
 
 
 @dataclass(frozen=True)

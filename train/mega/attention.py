@@ -35,8 +35,6 @@ NAMES = {
     SDPBackend.EFFICIENT_ATTENTION: "efficient",
 }
 """Names in `resolved_config`, after `torch_sdpa:`; `torch_varlen:flash` is flash attention with a window."""
-LLAMA3_ROPE = (1.0, 4.0, 8192)
-"""Constants of megatron-core's `rope_scaling`: frequency factors, original length. Only the factor is an argument."""
 
 
 class SdpaCoreAttention(torch.nn.Module):

@@ -77,15 +77,11 @@ def redirect_nemo() -> None:
     Only the device is replaced: recipe, Lightning loop, Megatron strategy, optimizer and schedule are NeMo's own.
     """
     redirect_framework()
-    setattr(torch, "tensor", _without_pinning(torch.tensor))  # noqa: B010 - NeMo 2.7 pins a number
+    original = torch.tensor  # NeMo 2.7 pins a number, which needs a device
+    setattr(torch, "tensor", lambda *args, pin_memory=False, **keywords: original(*args, **keywords))  # noqa: B010
     from megatron.core.optimizer import distrib_optimizer
 
     distrib_optimizer.quantize_param_shard = _no_fp8_parameters
-
-
-def _without_pinning(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return `torch.tensor` that leaves out `pin_memory`, which needs a device."""
-    return lambda *args, pin_memory=False, **keywords: original(*args, **keywords)
 
 
 def _no_fp8_parameters(model_params: list[Any], *_: Any) -> None:

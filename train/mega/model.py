@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from train.mega import engine, kernels, recompute, releases
-from train.mega.attention import LLAMA3_ROPE, local_layer
+from train.mega.attention import local_layer
 from train.settings_map.row import transformer_settings
 from utils.errors import ConfigError
-from utils.models import ModelSpec
+from utils.models import ModelSpec, RopeScaling
 from utils.settings.config import RunConfig
 
 
@@ -147,10 +148,9 @@ def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: boo
 
 
 def _rope_factor(spec: ModelSpec) -> float:
-    scaling = spec.rope_scaling
-    if scaling is None:
-        return 8.0
-    fixed = (scaling.low_frequency_factor, scaling.high_frequency_factor, scaling.original_max_position_embeddings)
-    if fixed != LLAMA3_ROPE:
-        raise ConfigError(f"rope scaling of {spec.name}: got {fixed}, megatron-core can only do {LLAMA3_ROPE}")
+    """Return the factor, which is the only argument: megatron-core has the other numbers of Llama 3.1 as constants."""
+    scaling = spec.rope_scaling or RopeScaling()
+    fixed, can = (dataclasses.astuple(one)[1:] for one in (scaling, RopeScaling()))
+    if fixed != can:
+        raise ConfigError(f"rope scaling of {spec.name}: got {fixed}, megatron-core can only do {can}")
     return scaling.factor

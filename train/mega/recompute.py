@@ -12,6 +12,7 @@ Both give the numbers of a training without: the same functions run on the same 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -39,21 +40,13 @@ def settings(recompute: str, with_engine: bool) -> dict[str, Any]:
     return {"recompute_granularity": "selective", "recompute_modules": ["mlp"] if with_engine else []}
 
 
-class _Context:
-    """Context that megatron-core's function of a linear layer writes to and reads from, in place of autograd's own."""
-
-    saved_tensors: tuple[torch.Tensor, ...] = ()
-
-    def save_for_backward(self, *tensors: torch.Tensor) -> None:
-        """Keep nothing: input and weight are given again before the backward pass."""
-
-
 class _LinearFromRecipe(torch.autograd.Function):
     """megatron-core's function of a linear layer, which saves its weight and how to compute its input."""
 
     @staticmethod
     def forward(ctx: Any, input_: torch.Tensor, weight: torch.Tensor, recipe: Recipe, *others: Any) -> torch.Tensor:
-        ctx.inner, ctx.recipe = _Context(), recipe
+        # in place of autograd's context; it keeps nothing: input and weight are given again before the backward pass
+        ctx.inner, ctx.recipe = SimpleNamespace(save_for_backward=lambda *_: None), recipe
         ctx.save_for_backward(weight)
         return Linear.forward(ctx.inner, input_, weight, *others)
 

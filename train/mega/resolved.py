@@ -11,15 +11,15 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
-from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW
 from train.common.kernels import PRECISIONS, name_of
-from train.mega.attention import LLAMA3_ROPE, SdpaCoreAttention
+from train.mega.attention import SdpaCoreAttention
 from train.settings_map.row import resolved_recipe
+from utils.models import RopeScaling
 from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE
 
@@ -32,6 +32,7 @@ FUSED_OPS = (
     "masked_softmax_fusion",
     "gradient_accumulation_fusion",
 )
+HEAD_NORMS = ("q_layernorm", "k_layernorm")
 
 
 def read(
@@ -80,7 +81,15 @@ def built_facts(
     model: DistributedDataParallel, optimizer: MegatronOptimizer, peak: float, least: float, warmup: float
 ) -> dict[str, Any]:
     """Return the facts of what megatron-core has built, also for NeMo and Bridge; `optimizer_facts` has the rates."""
-    return model_facts(model) | optimizer_facts(optimizer, peak, least, warmup) | distributed_facts(model)
+    settings, gradients = model.ddp_config, model.buffers[0].grad_dtype
+    of_communication = {
+        "distributed_optimizer": settings.use_distributed_optimizer,
+        "gradient_dtype": PRECISIONS[gradients],
+        "gradient_reduce_dtype": name_of(gradients),
+        "overlap_grad_reduce": settings.overlap_grad_reduce,
+        "overlap_param_gather": settings.overlap_param_gather,
+    }
+    return model_facts(model) | optimizer_facts(optimizer, peak, least, warmup) | of_communication
 
 
 def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
@@ -89,6 +98,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     settings, layer = gpt.config, gpt.decoder.layers[0]
     attention = layer.self_attention
     core, bias = attention.core_attention, getattr(attention.linear_qkv, "bias", None)
+    channels = attention.hidden_size_per_attention_head
     is_local = isinstance(core, SdpaCoreAttention)
     window = core.window_size if is_local else settings.window_size
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
@@ -109,7 +119,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(gpt),
         "sliding_window": None if window is None else window[0] + 1,
         **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
-        **({"query_key_norm": True} if len(_query_key_norms(attention)) == 2 else {}),
+        **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2 else {}),
         "attention_backend": _attention_backend(gpt)
         if is_local
         else f"transformer_engine:{settings.attention_backend.name}",
@@ -151,18 +161,6 @@ def decayed_group(optimizer: MegatronOptimizer) -> dict[str, Any]:
 def _decay_multiple(group: Mapping[str, Any]) -> float | None:
     """Return the factor of weight decay; NeMo keeps it under another name once it has multiplied."""
     return group.get("pre_wd_mult", group.get("wd_mult"))
-
-
-def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
-    """Return the settings of the communication between data-parallel ranks."""
-    settings = model.ddp_config
-    return {
-        "distributed_optimizer": settings.use_distributed_optimizer,
-        "gradient_dtype": PRECISIONS[model.buffers[0].grad_dtype],
-        "gradient_reduce_dtype": name_of(model.buffers[0].grad_dtype),
-        "overlap_grad_reduce": settings.overlap_grad_reduce,
-        "overlap_param_gather": settings.overlap_param_gather,
-    }
 
 
 def _state_precision(optimizer: MegatronOptimizer) -> str:
@@ -230,18 +228,8 @@ def _norm_epsilon(layer: Any) -> float:
     """Read from the norm before attention: a module of its own, or fused into the linear layer that follows it."""
     norm, attention = layer.input_layernorm, layer.self_attention
     holder = norm if hasattr(norm, "eps") else attention.linear_qkv
-    return trainer.one_epsilon(float(one.eps) for one in (holder, *_query_key_norms(attention)))
-
-
-def _query_key_norms(attention: Any) -> list[Any]:
-    """Return the norms of queries and keys that normalise the channels of one head."""
-    norms = (getattr(attention, name, None) for name in ("q_layernorm", "k_layernorm"))
-    channels = attention.hidden_size_per_attention_head
-    return [
-        norm
-        for norm in norms
-        if norm is not None and not isinstance(norm, IdentityOp) and tuple(norm.weight.shape) == (channels,)
-    ]
+    norms = trainer.head_norms(attention, HEAD_NORMS, attention.hidden_size_per_attention_head)
+    return float(trainer.one_of_all((one.eps for one in (holder, *norms)), "norms of one layer", "epsilons"))
 
 
 def _rope_base(gpt: GPTModel) -> float:
@@ -264,13 +252,7 @@ def _rope_scaling(gpt: GPTModel) -> dict[str, float] | None:
     factor = round(float(unscaled_last / inverse[-1]), 3)
     if abs(factor - 1) < 1e-2:
         return None
-    low, high, original = LLAMA3_ROPE
-    return {
-        "factor": factor,
-        "low_frequency_factor": low,
-        "high_frequency_factor": high,
-        "original_max_position_embeddings": original,
-    }
+    return RopeScaling(factor=factor).__dict__  # the other numbers are constants of megatron-core, those of Llama 3.1
 
 
 def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:

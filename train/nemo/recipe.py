@@ -39,7 +39,7 @@ def make(
 
     Raises ConfigError for a setting of the map that the recipe's objects do not have.
     """
-    recipe = module_of(spec.name).pretrain_recipe(
+    recipe = getattr(llm, str(MODELS[spec.name].nemo_recipe)).pretrain_recipe(
         dir=str(log_dir), name=spec.name, num_nodes=config.nodes, num_gpus_per_node=config.num_gpus // config.nodes
     )
     recipe.data = nemo_run.Config(
@@ -63,11 +63,6 @@ def make(
         recipe.model.config.use_cpu_initialization = True
         recipe.model.config.transformer_layer_spec = local_layer
     return recipe
-
-
-def module_of(model: str) -> Any:
-    """Return NeMo's recipe module of a model."""
-    return getattr(llm, str(MODELS[model].nemo_recipe))
 
 
 def set_argument(recipe: Any, path: str, value: Any) -> None:

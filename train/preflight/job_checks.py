@@ -18,16 +18,8 @@ from utils.errors import ConfigError
 from utils.results.schema import SLOWDOWNS
 from utils.settings.config import RunConfig
 
-USUAL_MEMORY_GB = 2.0
-"""Upper bound of the memory that drivers hold on an idle GPU: 0.3 GB on an MI300X, up to 1 GB on NVIDIA boards."""
-USUAL_USE_PERCENT = 5.0
 TOLERANCE = 0.01
 """Tools round caps to whole watts."""
-MAX_BUSY_PERCENT = 20.0
-LEAST_SHARED_MEMORY_GB = 1.0
-"""Containers start with 64 MB, too little for the exchange of NCCL and RCCL and for the workers of a loader."""
-LEAST_OPEN_FILES = 4096
-MAX_SWAP_GB = 1.0
 MOST_PROCESSES = 8
 GOVERNOR = "performance"
 
@@ -102,11 +94,12 @@ def _facts(gpu: GpuState) -> dict[str, Any]:
 
 GPU: tuple[tuple[Callable[[GpuState], bool], str], ...] = (
     (
-        lambda gpu: _above(gpu.memory_used_gb, USUAL_MEMORY_GB),
+        # drivers hold 0.3 GB of an idle MI300X, up to 1 GB of NVIDIA boards
+        lambda gpu: _above(gpu.memory_used_gb, 2.0),
         "{memory_used_gb:.1f} GB are in use before the job; see ./shell/gpu.sh",
     ),
     (
-        lambda gpu: _above(gpu.utilization_percent, USUAL_USE_PERCENT),
+        lambda gpu: _above(gpu.utilization_percent, 5.0),
         "is {utilization_percent:.0f} % busy before the job; see ./shell/gpu.sh",
     ),
     (
@@ -148,11 +141,12 @@ GPU: tuple[tuple[Callable[[GpuState], bool], str], ...] = (
 MachineRules = tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...]
 HOST_OF_GPUS: MachineRules = (
     (
-        lambda state: state["shared_memory_gb"] is not None and state["shared_memory_gb"] < LEAST_SHARED_MEMORY_GB,
+        # containers start with 64 MB, too little for the exchange of NCCL and RCCL and for the workers of a loader
+        lambda state: state["shared_memory_gb"] is not None and state["shared_memory_gb"] < 1.0,
         "/dev/shm has {shared_memory_gb:.2f} GB; start the container with --ipc=host or --shm-size=16g",
     ),
     (
-        lambda state: state["open_files_limit"] is not None and state["open_files_limit"] < LEAST_OPEN_FILES,
+        lambda state: state["open_files_limit"] is not None and state["open_files_limit"] < 4096,
         "a process may open {open_files_limit} files; ulimit -n 65536",
     ),
     (
@@ -164,14 +158,14 @@ HOST_OF_GPUS: MachineRules = (
         f"the cores' governor is {{cpu_governor}}; as root: cpupower frequency-set -g {GOVERNOR}",
     ),
     (
-        lambda state: _above(state["swap_used_gb"], MAX_SWAP_GB),
+        lambda state: _above(state["swap_used_gb"], 1.0),
         "{swap_used_gb:.1f} GB are swapped out; end what holds the memory",
     ),
 )
 """Conditions of the machine that disturb a job on its GPUs."""
 CORES: MachineRules = (
     (
-        lambda state: _above(state["busy_before_percent"], MAX_BUSY_PERCENT),
+        lambda state: _above(state["busy_before_percent"], 20.0),
         "{busy_before_percent:.0f} % of the cores' time went to other work before the job; stop other work before "
         "measuring",
     ),

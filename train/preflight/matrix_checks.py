@@ -57,18 +57,14 @@ def check(matrix: Matrix) -> None:
     Raises ConfigError or DataError if the matrix cannot work, and ForeignFileError if a file of a user has the name of
     an output.
     """
-    _check_places(matrix)
-    _check_space(matrix)
-    if matrix.config.strict and matrix.config.launcher != "slurm":  # each Slurm job checks the node that it runs on
-        job_checks.before(matrix.config)
-    _print_forecast(matrix)
-
-
-def _check_places(matrix: Matrix) -> None:
     output = matrix.config.output_dir
     require_ours(store.is_result, *(job.result_path for job in matrix.most_jobs))
     require_ours(is_status, output / NAME)
     require_ours(is_matrix_log, output / "logs" / "matrix.log")
+    _check_space(matrix)
+    if matrix.config.strict and matrix.config.launcher != "slurm":  # each Slurm job checks the node that it runs on
+        job_checks.before(matrix.config)
+    _print_forecast(matrix)
 
 
 def _check_space(matrix: Matrix) -> None:

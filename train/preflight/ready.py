@@ -32,8 +32,6 @@ SUPPORTED = {"torch": ">=2.9.0a0", "transformers": ">=5.17,<5.24"}
 """Versions that mega and hf accept; cpu-requirements.txt pins the newest ones that were tested."""
 COMPILERS = ("gcc", "cc", "clang")
 """Names that Triton and torch look for where CC is not set (triton/runtime/build.py)."""
-CACHES = {"TRITON_CACHE_DIR": "~/.triton/cache"}
-"""Folder of compiled kernels by variable, with the default (triton/knobs.py); torch's own is in TMPDIR."""
 
 ANSWER = "reason: "
 """Beginning of the line with the answer; libraries print lines of their own."""
@@ -74,10 +72,10 @@ def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.e
         raise ConfigError(
             f"machine: {header} is missing, which torch.compile needs; as root: apt-get install python3-dev"
         )
-    for variable, default in CACHES.items():
-        folder = Path(environ.get(variable) or Path(default).expanduser())
-        if reason := _unwritable(folder):
-            raise ConfigError(f"machine: {folder} cannot be written ({reason}); set {variable} to a folder that can")
+    # of compiled kernels, with the default of triton/knobs.py; torch's own is in TMPDIR
+    folder = Path(environ.get("TRITON_CACHE_DIR") or Path("~/.triton/cache").expanduser())
+    if reason := _unwritable(folder):
+        raise ConfigError(f"machine: {folder} cannot be written ({reason}); set TRITON_CACHE_DIR to a folder that can")
 
 
 def _require_version(name: str) -> None:

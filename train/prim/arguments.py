@@ -135,7 +135,8 @@ class Arguments:
             "gradient_reduce_dtype": _reduction(said),
             # Megatron prints None where nothing is computed again
             "recompute": (said["recompute_granularity"] or "none") if "recompute_granularity" in said else None,
-            "fused_ops": _fused(said),
+            "fused_ops": {key: said[name] for key, name in FUSED_OPS.items() if name in said}
+            | ({"persist_layer_norm": not said["no_persist_layer_norm"]} if "no_persist_layer_norm" in said else {}),
         }
 
     def _parameter_count(self, spec: ModelSpec) -> int | None:
@@ -177,13 +178,6 @@ def _precision(said: Mapping[str, Any]) -> str | None:
     if said.get("fp16"):
         return "fp16"
     return None if "bf16" not in said else "bf16" if said["bf16"] else "fp32"
-
-
-def _fused(said: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: said[name] for key, name in FUSED_OPS.items() if name in said}
-    if "no_persist_layer_norm" in said:
-        found["persist_layer_norm"] = not said["no_persist_layer_norm"]
-    return found
 
 
 def _rope_scaling(said: Mapping[str, Any]) -> dict[str, Any] | None:

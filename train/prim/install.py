@@ -53,7 +53,6 @@ _FLOAT = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 ENVIRONMENT_FILES = "runner/helpers/envs"
 """Folder of the files of one GPU model each (`MI300X.sh`) that `primus-cli direct` reads."""
 SYSTEM_SETTINGS = "runner/.primus.yaml"
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PRINTED_VARIABLE = (
     # examples/run_pretrain.sh, LOG_INFO
     re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$"),
@@ -99,14 +98,6 @@ class Primus:
         if self.is_cli:
             return {"PRIMUS_GPU_MODEL": gpu}
         return {"EXP": str(experiment), "TRAIN_LOG": str(train_log)}
-
-    def missing_environment_file(self, gpu: str) -> Path | None:
-        """Return the file of a GPU model that `primus-cli direct` wants and the release lacks; None if there is none.
-
-        Without that file the launcher only warns, and on gfx950 the training becomes NaN (AMD-AGI/Primus issue 1178).
-        """
-        path = self.root / ENVIRONMENT_FILES / f"{gpu}.sh"
-        return path if self.is_cli and not path.is_file() else None
 
     @property
     def builds_arguments(self) -> bool:
@@ -218,9 +209,11 @@ def _resolved(value: Any) -> Any:
 
 
 def printed_variable(line: str) -> tuple[str, str] | None:
-    """Return name and value of a variable that a launcher prints after setting it; None for other lines."""
-    text = _ANSI.sub("", line).rstrip()
+    """Return name and value of a variable that a launcher prints after setting it; None for other lines.
+
+    The line is without colours and newline (train/prim/arguments.py, `plain`).
+    """
     for pattern in _PRINTED_VARIABLE:
-        if match := pattern.match(text):
+        if match := pattern.match(line):
             return None if match["value"] == _UNSET else (match["name"], match["value"])
     return None

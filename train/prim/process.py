@@ -63,13 +63,14 @@ class Follower:
         self.arguments.take(line)
         if self.arguments.is_complete and not was_complete:
             self.mismatch = self._check(self.arguments)
-        if variable := printed_variable(line):
+        text = plain(line)
+        if variable := printed_variable(text):
             self.environment[variable[0]] = variable[1]
         if line.strip():
-            self.last_lines.append(plain(line))
+            self.last_lines.append(text)
         self.unloaded = self.unloaded or unloaded(line)
         if "out of memory" in line and not self.memory_lines:
-            self.memory_lines.append(plain(line))
+            self.memory_lines.append(text)
         for seen in iterations(Line(line, Path(), 0, True)):
             self._take_step(seen)
 

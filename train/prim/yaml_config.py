@@ -16,7 +16,7 @@ from typing import Any
 from train.job.job import Job
 from train.prim import checkpoint
 from train.prim.environment import CPU_OVERRIDES, check_visible
-from train.prim.install import MODULE_PRESET, Primus, find
+from train.prim.install import ENVIRONMENT_FILES, MODULE_PRESET, Primus, find
 from train.settings_map.map import ROWS, entry_of, overrides
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
@@ -155,8 +155,12 @@ def reasons() -> dict[str, str]:
 
 
 def _check_gpu(primus: Primus, gpu: str) -> None:
-    """Raise ConfigError where the launcher would start without the settings of this GPU model."""
-    if missing := primus.missing_environment_file(gpu):
+    """Raise ConfigError where the launcher would start without the settings of this GPU model.
+
+    Without the file `primus-cli direct` only warns, and on gfx950 the training becomes NaN (AMD-AGI/Primus issue 1178).
+    """
+    missing = primus.root / ENVIRONMENT_FILES / f"{gpu}.sh"
+    if primus.is_cli and not missing.is_file():
         known = sorted(path.stem for path in missing.parent.glob("MI*.sh"))
         raise ConfigError(
             f"PRIMUS_PATH={primus.root}: no {missing.relative_to(primus.root)}, without which training can become NaN "

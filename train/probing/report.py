@@ -135,13 +135,10 @@ def _collectives(content: Mapping[str, Any]) -> Iterator[str]:
     rows: Sequence[Mapping[str, Any]] = content["collectives"]
     for one in rows[:MOST_COLLECTIVES]:
         where = f"{one['ranks']} ranks on {one['nodes']} node{'s' if one['nodes'] > 1 else ''}"
+        time = f"{one['seconds']:.4g} s" if one["seconds"] >= 1 else f"{1e3 * one['seconds']:.4g} ms"
         yield (
-            f"{one['name'].replace('_', '-')} of {one['bytes'] / 1e6:,.1f} MB, {where}: {_time(one['seconds'])}, bus "
+            f"{one['name'].replace('_', '-')} of {one['bytes'] / 1e6:,.1f} MB, {where}: {time}, bus "
             f"{one['bus_gb_per_second']:g} GB/s"
         )
     if len(rows) > MOST_COLLECTIVES:
         yield f"and {len(rows) - MOST_COLLECTIVES} other collectives"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.4g} s" if seconds >= 1 else f"{1e3 * seconds:.4g} ms"

@@ -16,6 +16,7 @@ import gzip
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,17 @@ class TorchRecording(StepRecording):
     """Records with torch.profiler and writes `rank<R>.json.gz`, with PROFILE_MEMORY also `rank<R>_memory.pickle`."""
 
     _profiler: Any = None
-    _mark: Any = None
+    _marks = ExitStack()
 
     def start_tool(self) -> None:
         """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
         import torch
 
         try:
-            _start_once_for_nothing()
+            with _profiler(with_memory=False):  # its first start loads the libraries of the device
+                torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu").add_(1)
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
             self._profiler = _profiler(with_memory=self.profile.with_memory)
             gc.collect()  # not inside of a profiled step
             if self.profile.with_memory and torch.cuda.is_available():
@@ -62,14 +66,11 @@ class TorchRecording(StepRecording):
             return
         from torch.profiler import record_function
 
-        self._mark = record_function(f"{STEP}{number}")
-        self._mark.__enter__()
+        self._marks.enter_context(record_function(f"{STEP}{number}"))
 
     def end_step(self) -> None:
         """Close the range of the step."""
-        if self._mark is not None:
-            self._mark.__exit__(None, None, None)
-            self._mark = None
+        self._marks.close()
 
     def stop_tool(self) -> None:
         """Stop the profiler and write its files."""
@@ -107,15 +108,6 @@ def _profiler(*, with_memory: bool) -> Any:
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     return torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=with_memory)
-
-
-def _start_once_for_nothing() -> None:
-    import torch
-
-    with _profiler(with_memory=False):
-        torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu").add_(1)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
 
 
 class TraceError(RuntimeError):
@@ -174,15 +166,14 @@ PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 class NsysRecording(StepRecording):
     """Opens the capture range of nsys (cudaProfilerStart) and names steps and operators by NVTX ranges."""
 
-    _operators: Any = None
+    _operators = ExitStack()
 
     def start_tool(self) -> None:
         """Open the capture range."""
         import torch
 
         torch.cuda.profiler.start()
-        self._operators = torch.autograd.profiler.emit_nvtx(record_shapes=True)
-        self._operators.__enter__()
+        self._operators.enter_context(torch.autograd.profiler.emit_nvtx(record_shapes=True))
 
     def begin_step(self, number: int) -> None:
         """Open the range of a step."""
@@ -202,7 +193,7 @@ class NsysRecording(StepRecording):
         """Close the capture range; nsys writes its report when the job has ended."""
         import torch
 
-        self._operators.__exit__(None, None, None)
+        self._operators.close()
         torch.cuda.profiler.stop()
 
 
@@ -221,7 +212,15 @@ class RocprofRecording(StepRecording):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
-            self._tool = subprocess.Popen(attach_command(os.getpid(), folder, self.name), stdin=subprocess.PIPE)
+            self._tool = subprocess.Popen(
+                [
+                    *(ROCPROFV3, "--attach", str(os.getpid()), "--attach-sync-output"),
+                    *("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace"),
+                    *("--marker-trace", "--rccl-trace", "--output-format", "pftrace", "csv"),
+                    *("--output-directory", str(folder), "--output-file", self.name),
+                ],
+                stdin=subprocess.PIPE,
+            )
         except OSError as error:
             self.miss(self.name, f"{ROCPROFV3} cannot be started: {error}")
             return
@@ -260,15 +259,6 @@ RECORDINGS: dict[str, type[StepRecording]] = {
     "rocprofv3": RocprofRecording,
 }
 """Recording of each tool of utils/settings/profiling.py."""
-
-
-def attach_command(process: int, folder: Path, name: str) -> list[str]:
-    """Return the command that attaches rocprofv3 to a process until it reads Enter; its files begin with `name`."""
-    return [
-        *(ROCPROFV3, "--attach", str(process), "--attach-sync-output"),
-        *("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace", "--marker-trace", "--rccl-trace"),
-        *("--output-format", "pftrace", "csv", "--output-directory", str(folder), "--output-file", name),
-    ]
 
 
 def _is_attached() -> bool:

@@ -1,4 +1,6 @@
-"""The content of a rehearsal's JSON: the account of each rank, and the figures of the whole job made from them.
+"""A rehearsal as JSON and text: the account of each rank, and the figures of the whole job made from them.
+
+Every figure stands under the words "rehearsed, not measured".
 
 The least time of a step on a device is that of the roofline model, one operator after the other. Williams, Waterman,
 Patterson: "Roofline", Communications of the ACM 52(4), 2009: an operator takes at least its floating-point operations
@@ -8,14 +10,16 @@ whose bandwidth utils/hardware/devices.py does not have, are not in it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from utils.hardware.devices import Device
 from utils.memory.estimate import BYTES_PER_GB, estimate
 from utils.own_files import json_with
+from utils.redact import json_value
 from utils.settings.config import RunConfig
 
 if TYPE_CHECKING:  # the process that reports needs no torch
@@ -45,6 +49,8 @@ NOT_COUNTED = {
     "idle": "a rehearsal has no clock",
 }
 """Kinds of time without a figure, with the reason."""
+MOST_COLLECTIVES, MOST_READS = 8, 6
+LISTS = ("operators", "collectives", "host_reads", "stages")
 
 
 def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str, Any]:
@@ -162,3 +168,86 @@ def _seconds_once(operator: Mapping[str, Any], device: Device) -> float:
     tflops = (is_fp8 and device.dense_fp8_tflops) or device.dense_bf16_tflops
     flops = operator["flops"] * (CAUSAL_SHARE if operator["kind"] == "attention" else 1)
     return max(flops / (tflops * 1e12), operator["bytes"] / (device.memory_bandwidth_gb_per_second * 1e9))
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """Return the JSON without secrets, with one line for each operator."""
+    lines = []
+    for key, value in json_value(content).items():
+        text = json.dumps(value, allow_nan=False)
+        if key in LISTS and value:
+            text = "[\n  " + ",\n  ".join(json.dumps(row, allow_nan=False) for row in value) + "\n ]"
+        lines.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def as_text(content: Mapping[str, Any]) -> str:
+    """Return the report for a terminal."""
+    return "\n".join([_title(content), *_memory(content), *_work(content), *_communication(content)]) + "\n"
+
+
+def _digits(value: float) -> str:
+    """Return a number with three decimals, of a small one three digits."""
+    return f"{value:,.3f}" if value >= 1 or value == 0 else f"{value:.3g}"
+
+
+def _title(content: Mapping[str, Any]) -> str:
+    asked = content["settings"]
+    sizes = " ".join(f"{name} {asked[key]}" for name, key in (("TP", "tp"), ("PP", "pp"), ("DP", "dp")))
+    batch = (("MBS", "micro_batch_size"), ("SL", "sequence_length"), ("GA", "gradient_accumulation"))
+    settings = " ".join(f"{name} {asked[key]}" for name, key in batch)
+    kind = "rank" if content["platform"] == "cpu" else "GPU"
+    count = asked["num_gpus"]
+    devices = f"{count} {content['platform']} {kind}{'s' if count > 1 else ''}"
+    layers = ", torch's layers" if content["framework"] == "mega" else ""
+    return (
+        f"{LABEL.capitalize()}: {content['framework']} {content['model']} ({content['model_size']}) on {devices}, "
+        f"{sizes}, {settings}, {asked['precision']}{layers}\n"
+        f"All figures are of one step and, unless stated otherwise, of rank {content['rank']}, the fullest one."
+    )
+
+
+def _memory(content: Mapping[str, Any]) -> Iterator[str]:
+    peak, estimated, kinds = content["peak_memory_gb"], content["estimate_gb"], content["memory_gb"]
+    share = round(100 * (estimated / peak - 1), 1) + 0.0  # no -0.0
+    yield f"peak memory    {_digits(peak)} GB of tensors; estimate {_digits(estimated)} GB ({share:+.1f} %)"
+    yield "               " + ", ".join(f"{kind} {_digits(size)}" for kind, size in kinds.items() if size > 1e-4 * peak)
+    if content["building_peak_memory_gb"] > peak:
+        building = _digits(content["building_peak_memory_gb"])
+        yield f"               before the first step {building} GB: more than in a step"
+    if len(content["stages"]) > 1:
+        stages = (f"{stage['rank']}: {_digits(stage['peak_memory_gb'])}" for stage in content["stages"])
+        yield f"               GB by rank, one of each pipeline stage: {', '.join(stages)}"
+    device = content["device"]
+    if device is not None:
+        yield f"               one {device['name']} has {device['memory_gb']:g} GB by its datasheet"
+
+
+def _work(content: Mapping[str, Any]) -> Iterator[str]:
+    ran, full, causal = (_digits(content[f"flops_per_token{end}"] / 1e9) for end in ("", "_full", "_causal"))
+    yield f"FLOPs          {ran} GFLOP a token, all ranks; formulas: {full} with full, {causal} with causal attention"
+    (shown,) = (stage for stage in content["stages"] if stage["rank"] == content["rank"])
+    seconds = shown["roofline_seconds_by_kind"] or {}
+    yield f"operators      {len(content['operators'])} different" + ("; least seconds by roofline" if seconds else "")
+    for kind, work in sorted(work_by_kind(content["operators"]).items(), key=lambda item: -item[1]["bytes"]):
+        time = f" {_digits(seconds[kind]):>8} s" if seconds.get(kind) is not None else ""
+        done = f"{_digits(work['flops'] / 1e12):>10} TFLOP {_digits(work['bytes'] / 1e9):>10} GB"
+        yield f"  {kind:13}{work['count']:9,} x {done}{time}"
+    if seconds:
+        least = content["roofline_seconds"]
+        of = " of the slowest stage" if len(content["stages"]) > 1 else ""
+        name = content["device"]["name"]
+        yield f"roofline       {_digits(least)} s a step at least{of} on {name}, without communication"
+
+
+def _communication(content: Mapping[str, Any]) -> Iterator[str]:
+    reads: Sequence[Mapping[str, Any]] = content["host_reads"]
+    yield f"host reads     {content['host_reads_per_step']} a step"
+    yield from (f"  {one['count']:5} x {one['where']}" for one in reads[:MOST_READS])
+    rows: Sequence[Mapping[str, Any]] = content["collectives"]
+    yield f"collectives    {sum(row['count'] for row in rows)} a step"
+    for row in rows[:MOST_COLLECTIVES]:
+        where = f"{row['group'].lower()} of {row['ranks']}" if row["ranks"] else "between stages"
+        yield f"  {row['count']:5} x {row['bytes'] / 1e6:12,.3f} MB {row['name']}, {where}"
+    if len(rows) > MOST_COLLECTIVES:
+        yield f"  and {len(rows) - MOST_COLLECTIVES} smaller kinds"

@@ -136,11 +136,10 @@ def _refuse() -> None:
 def _lend_accelerator() -> None:
     answers = {
         **{"is_available": True, "device_count": 1, "current_device_index": 0, "current_accelerator": CUDA},
-        "current_stream": Queue(),
+        **{"current_stream": Queue(), "set_device_index": None, "synchronize": None, "set_stream": None},
     }
     replace(torch.accelerator, **{name: functools.partial(_answer, value) for name, value in answers.items()})
     replace(torch._C, _get_accelerator=functools.partial(_answer, torch.device("cuda")))
-    replace(torch.accelerator, set_device_index=_nothing, synchronize=_nothing, set_stream=_nothing)
 
 
 def _lend_tensor_methods() -> None:

@@ -144,9 +144,3 @@ def _formula(func: Any) -> Any:
     if packet not in flop_registry and func.namespace == "aten" and name.endswith("_"):
         packet = getattr(torch.ops.aten, name.removesuffix("_"), packet)
     return flop_registry.get(packet)
-
-
-def shapes_and_dtypes(inputs: Sequence[torch.Tensor]) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Return the shapes and dtypes of tensors."""
-    dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
-    return tuple(tuple(int(length) for length in tensor.shape) for tensor in inputs), dtypes

@@ -133,7 +133,9 @@ class Ledger(TorchDispatchMode):
         for storage in region.survivors():
             self.memory.hold(storage, self._kind())
         if self.segment is not None:
-            moved = events.sizes(inputs) + events.sizes([*region.changed_of(inputs), *outputs])
+            # of inputs that were written in place; a whole storage counts as written
+            changed = [tensor for tensor in inputs if tensor.untyped_storage()._cdata in region.changed]
+            moved = events.sizes(inputs) + events.sizes([*changed, *outputs])
             self._count_operator(name, inputs, flops=0, moved=moved)
         return result
 
@@ -207,7 +209,8 @@ class Ledger(TorchDispatchMode):
             kind = "host_copy"
         elif self.phase == "optimizer" and not flops:
             kind = "optimizer"
-        shapes, dtypes = events.shapes_and_dtypes(inputs)
+        shapes = tuple(tuple(int(length) for length in tensor.shape) for tensor in inputs)
+        dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
         self.segment[Operator(name, shapes, dtypes, self.phase, kind, flops, moved)] += 1
 
     def _hold(self, tensor: torch.Tensor) -> None:
@@ -227,17 +230,13 @@ class _Region:
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
-        self._changed: set[int] = set()
+        self.changed: set[int] = set()
 
     def note(self, outputs: list[torch.Tensor], changed: list[torch.Tensor]) -> None:
-        self._changed |= {tensor.untyped_storage()._cdata for tensor in changed}
+        self.changed |= {tensor.untyped_storage()._cdata for tensor in changed}
         for tensor in outputs:
             storage = tensor.untyped_storage()
             self._made.setdefault(storage._cdata, storage)
-
-    def changed_of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the inputs that were written in place; a whole storage counts as written."""
-        return [tensor for tensor in inputs if tensor.untyped_storage()._cdata in self._changed]
 
     def survivors(self) -> list[Any]:
         """Return the storages that something outside still refers to."""

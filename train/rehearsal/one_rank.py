@@ -29,7 +29,7 @@ from train.rehearsal import device
 from train.rehearsal.device import StandInError
 from train.rehearsal.ledger import Ledger, replace
 from train.rehearsal.steps import STEPS, Steps, micro_batch, samples
-from utils.errors import ConfigError
+from utils.errors import ConfigError, causes
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -144,11 +144,7 @@ def _labelled(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def whose(error: BaseException) -> str:
     """Return `settings`, `stand_in` or `job`."""
-    chain: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in chain:
-        chain.append(current)
-        current = current.__cause__ or current.__context__
+    chain = list(causes(error))
     if any(isinstance(one, ConfigError) for one in chain):
         return "settings"
     is_stand_in = any(isinstance(one, (StandInError, *OF_FAKE_TENSORS)) for one in chain)

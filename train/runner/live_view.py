@@ -136,13 +136,11 @@ def _short_lines(state: MatrixState) -> list[Table | Text]:
     """Return lines whose beginnings tell the most: the terminal cuts their ends."""
     job, left = state.current, state.remaining_seconds()
     failed = f", {state.failed} failed" if state.failed else ""
-    first = (state.pause or state.phase) if job is None else f"{_where(job)} {job.title}"
+    first = state.pause or state.phase
+    if job is not None:
+        first = f"{job.step.number}/{job.step.total} {job.title}" if job.step else f"starting {job.title}"
     known = "" if left is None else f"{between(*left)} left, "
     return [Text(first), Text(f"{known}{state.done}{failed}"), Text(f"{duration(state.elapsed_seconds)} elapsed")]
-
-
-def _where(job: JobState) -> str:
-    return f"{job.step.number}/{job.step.total}" if job.step else "starting"
 
 
 def _beside_bar(job: JobState) -> str:

@@ -159,13 +159,6 @@ def command(matrix: Matrix, job: Job) -> list[str]:
     return [sys.executable, "-m", "train.launch", "--platform", job.config.platform, *names, *matrix.arguments]
 
 
-def data_command(matrix: Matrix) -> list[str]:
-    """Return the command that prepares the data of the matrix, and keeps data that exist."""
-    workers = str(len(os.sched_getaffinity(0)))
-    platform = matrix.config.platform
-    return [sys.executable, "-m", "data.prepare", "--platform", platform, "--workers", workers, *matrix.arguments]
-
-
 def ok_result(job: Job, identity: str) -> dict[str, Any] | None:
     """Return the job's valid ok result of the same settings, data, code and machine; None if it has none."""
     try:

@@ -22,7 +22,7 @@ from functools import partial
 
 from train.job import nodes, processes
 from train.job.job import Job, log_path, remove_left_behind, remove_leftovers, utc_now
-from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
+from train.job.outcome import Attempt, finalize_result, stamp, why_unwritten
 from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
@@ -64,7 +64,7 @@ def run_job(
         _take_warnings(output, view, state)
         try:
             if exit_code != 0:
-                finalize_result(attempt, LauncherEnd(before, _reason(exit_code, output, stop)))
+                finalize_result(attempt, before, _reason(exit_code, output, stop))
             conclude(state, SKIPPED if exit_code == 0 and after == before else None)
         except (OSError, store.ResultError) as error:  # no room even for a failure; the next job may have some
             why = f"no result could be written: {why_unwritten(job, error)}"
@@ -211,7 +211,8 @@ def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -
     Nothing changes while runs wait that take place in any case. With ORDER=interleaved the next run is the last of the
     list, else it follows the one that has ended.
     """
-    job, runs = ended.job, state.runs_of(ended.job)
+    job = ended.job
+    runs = [one for one in state.jobs if one.job.kind == job.kind]
     waiting = [one for one in runs if one.state == WAITING]
     good = rates(one.result for one in runs if one.is_good and one.result is not None)
     decision = job.rule.decide(good, sum(one.is_done for one in runs) - len(good))
@@ -224,7 +225,8 @@ def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -
         index = len(state.jobs) if job.config.order == "interleaved" else state.jobs.index(ended) + 1
         state.jobs.insert(index, JobState(0, replace(job, run=runs[-1].job.run + 1)))
         say(f"    {' '.join(job.kind)}: {decision.why}: another run follows")
-    state.number()
+    for number, one in enumerate(state.jobs, 1):
+        one.number = number
 
 
 def show_ends(state: MatrixState, say: Callable[[str], None]) -> None:

@@ -52,7 +52,6 @@ class JobState:
     step: Step | None = None
     started: float | None = None
     """time.monotonic(), as all times here."""
-    first_step_at: float | None = None
     ended: float | None = None
     result: dict[str, Any] | None = None
 
@@ -81,8 +80,6 @@ class JobState:
     def take_step(self, step: Step, line: str = "") -> None:
         """Note a finished step; `line` is the one that reported it."""
         self.step = step
-        if self.first_step_at is None:
-            self.first_step_at = time.monotonic()
 
     @property
     def remaining_seconds(self) -> float | None:
@@ -142,15 +139,6 @@ class MatrixState:
     def of(cls, jobs: Iterable[Job]) -> MatrixState:
         """Return the state of a matrix before its first job."""
         return cls([JobState(number, job) for number, job in enumerate(jobs, 1)])
-
-    def number(self) -> None:
-        """Number the jobs anew after one was added or dropped."""
-        for number, job in enumerate(self.jobs, 1):
-            job.number = number
-
-    def runs_of(self, job: Job) -> list[JobState]:
-        """Return all runs of the job's framework and model."""
-        return [one for one in self.jobs if one.job.kind == job.kind]
 
     @property
     def next_job(self) -> JobState | None:

@@ -13,8 +13,6 @@ from types import MappingProxyType
 
 from train.settings_map.row import Fixed, Override, Wanted, always, override
 from utils.frameworks import FRAMEWORKS
-from utils.models import ModelSpec
-from utils.settings.config import RunConfig
 
 _UNSET = "left unset: the library's own default"
 _PRIMUS = "examples/run_pretrain.sh of Primus sets it"
@@ -22,12 +20,6 @@ _PRIMUS = "examples/run_pretrain.sh of Primus sets it"
 
 def _on(platform: str, value: str) -> Wanted:
     return lambda config, spec: value if config.platform == platform else None
-
-
-def _connections(config: RunConfig, spec: ModelSpec) -> str | None:
-    """One hardware queue where Megatron needs its communication queued before its computation: with TP or CP."""
-    is_split = config.tensor_parallel_size > 1 or config.context_parallel_size > 1
-    return "1" if is_split and config.platform != "cpu" else None
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,12 @@ def decided(framework: str) -> tuple[str, ...]:
 ENVIRONMENT: tuple[Variable, ...] = (
     Variable(
         "CUDA_DEVICE_MAX_CONNECTIONS",
-        _connections,
+        # one hardware queue where Megatron needs its communication queued before its computation: with TP or CP
+        lambda config, spec: (
+            "1"
+            if config.platform != "cpu" and (config.tensor_parallel_size > 1 or config.context_parallel_size > 1)
+            else None
+        ),
         {"hf": Fixed(None, "data parallel only"), "prim": Fixed("1", f"{_PRIMUS} where it is unset")},
     ),
     Variable("GPU_MAX_HW_QUEUES", _on("amd", "2")),

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchtitan.components.lr_scheduler import LRSchedulersContainer
 from torchtitan.components.optimizer import OptimizersContainer, build_optimizers
 from torchtitan.config import JobConfig
@@ -30,11 +30,10 @@ from torchtitan.protocols.model_converter import register_model_converter
 from torchtitan.protocols.train_spec import register_train_spec
 
 from train.common.adamw import WarmupCosine
-from train.common.loading import loader_arguments, tie_workers
+from train.common.loading import LabelledSamples, loader_of_rank
 from train.common.weights import WeightSource, shapes
 from train.job.report import MismatchError
 from train.settings_map.map import overrides, set_field
-from utils.dataset.gpt_dataset import micro_batches
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -51,19 +50,6 @@ QKV_BIAS = "tprimat_qkv_bias"
 WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 """Parts that recomputation and torch.compile add to the name of a parameter."""
 _numbers = itertools.count()
-
-
-class TitanSamples(Dataset[tuple[dict[str, torch.Tensor], torch.Tensor]]):
-    """GPTDataset's samples in torchtitan's form: inputs by name, and labels. A masked token gets label -100."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.settings = dataset.config
-        """GPTDataset's own configuration, for what is read back from the data."""
-        self._dataset = dataset
-
-    def __getitem__(self, index: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        sample = self._dataset[index]
-        return {"input": sample["tokens"]}, torch.where(sample["loss_mask"] > 0, sample["labels"], -100)
 
 
 def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[JobConfig, Any]:
@@ -112,11 +98,9 @@ def set_model_argument(arguments: Any, path: str, value: Any) -> None:
 def build_loader(
     config: RunConfig, dataset: Any, *, dp_world_size: int, dp_rank: int, tokenizer: Any, job_config: JobConfig
 ) -> DataLoader[Any]:
-    """Return the micro batches of this data-parallel rank in Megatron's order."""
-    order = list(micro_batches(config, dp_rank))
-    loader = DataLoader(TitanSamples(dataset), batch_sampler=order, **loader_arguments(config))
-    tie_workers(loader)
-    return loader
+    """Return the micro batches of this data-parallel rank in Megatron's order and torchtitan's form."""
+    samples = LabelledSamples(dataset, config.training_samples, lambda tokens, labels: ({"input": tokens}, labels))
+    return loader_of_rank(config, samples, dp_rank)
 
 
 def build_decayed_optimizers(model_parts: Sequence[nn.Module], *arguments: Any) -> OptimizersContainer:

@@ -12,11 +12,18 @@ from typing import Any
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn import attention as torch_attention
 
 from train.common import trainer
-from train.common.kernels import PRECISIONS, name_of
-from train.common.resolved import class_of, communication_facts, one_recompute, optimizer_facts, policy_of
+from train.common.kernels import (
+    PRECISIONS,
+    class_of,
+    communication_facts,
+    name_of,
+    optimizer_facts,
+    policy_of,
+    sdpa_kernel,
+)
 from train.common.weights import flat_parameters
 from train.job.job import Job
 from train.titan.recipe import parameters
@@ -102,8 +109,9 @@ def _model(training: Any) -> dict[str, Any]:
         "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
         # 0, which no model has, for a norm that takes torch's default
-        "norm_eps": trainer.one_epsilon(
-            norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)
+        "norm_eps": trainer.one_of_all(
+            (norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)),
+            *("norms of one layer", "epsilons"),
         ),
         "qkv_bias": attention.wq.bias is not None,
         "rope_base": _rope_base(model, attention.head_dim),
@@ -112,7 +120,10 @@ def _model(training: Any) -> dict[str, Any]:
         **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
-        "recompute": one_recompute(_recompute_of(getattr(one, "_orig_mod", one)) for one in model.layers.values()),
+        "recompute": trainer.one_recompute(
+            one.checkpoint_fn if isinstance(one, CheckpointWrapper) else None
+            for one in (getattr(layer, "_orig_mod", layer) for layer in model.layers.values())
+        ),
         "fused_ops": _fused_ops(training, model),
     }
 
@@ -157,21 +168,9 @@ def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str
     if attention.attn_type != "sdpa" or training.device.type == "cpu":
         return f"torch_{attention.attn_type}"
     length = training.dataloader.dataset.settings.sequence_length
-
-    def like(heads: int) -> torch.Tensor:
-        shape = (1, heads, length, attention.head_dim)
-        return torch.empty(shape, dtype=dtype, device=training.device, requires_grad=True)
-
-    query, key = like(attention.n_heads), like(attention.n_kv_heads)
-    with sdpa_kernel(attention.inner_attention.sdpa_backends, set_priority=True):
-        chosen = torch._fused_sdp_choice(query, key, key, None, 0.0, True, enable_gqa=attention.enable_gqa)
-    return f"torch_sdpa:{SDPBackend(chosen).name.lower().removesuffix('_attention')}"
-
-
-def _recompute_of(layer: Any) -> str:
-    if not isinstance(layer, CheckpointWrapper):
-        return "none"
-    return "selective" if "context_fn" in layer.checkpoint_fn.keywords else "full"
+    heads = attention.n_heads, attention.n_kv_heads
+    with torch_attention.sdpa_kernel(attention.inner_attention.sdpa_backends, set_priority=True):
+        return f"torch_sdpa:{sdpa_kernel(*heads, length, attention.head_dim, dtype, training.device)}"
 
 
 def _fused_ops(training: Any, model: Any) -> dict[str, bool]:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from train import train_hf
 from train.hf import model, resolved
+from train.job.report import MismatchError
 from utils import models
 from utils.errors import ConfigError
 
@@ -104,7 +105,7 @@ def test_selective_repeats_norms_and_activation_but_neither_products_nor_attenti
 def test_layers_that_differ_are_not_called_by_one_name():
     built = model_of("llama", kind="full")
     built.model.layers[1].gradient_checkpointing = False
-    with pytest.raises(ValueError, match="layers differ"):
+    with pytest.raises(MismatchError, match="layers: got recomputation full, none"):
         model.read_recompute(built)
 
 

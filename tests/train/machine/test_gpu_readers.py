@@ -207,7 +207,7 @@ def test_output_of_the_tools_becomes_the_same_fields_and_every_null_has_a_reason
     for gpu, fields in zip(reading.gpus, wanted, strict=True):
         assert {name: getattr(gpu, name) for name in fields} == fields
     for name, said in why.items():
-        assert getattr(reading.gpus[-1], name) is None and said in reading.gpus[-1].why(name)
+        assert getattr(reading.gpus[-1], name) is None and said in reading.gpus[-1].reasons[name]
     assert every_null_has_a_reason(reading)
 
 

@@ -106,7 +106,7 @@ def test_what_was_built_is_read_from_the_arguments_and_the_line_of_the_attention
     ],
 )
 def test_variables_that_a_launcher_prints_are_read(line, found) -> None:
-    assert install.printed_variable(f"{line}\n") == found
+    assert install.printed_variable(arguments.plain(f"{line}\n")) == found
 
 
 @pytest.mark.parametrize(
