@@ -75,7 +75,7 @@ def against_published(job: Job, least: float) -> Decision:
         logs = [rate - math.log(figure) for rate in _logs(job)]
         ends = [rate + steadiness.shift_to_the_end(run) for rate, run in zip(logs, job.counted, strict=True)]
         outcome = _judged(_mean(logs, job, 100), _mean(ends, job, 100), least, len(logs))
-    return _decision(job, figure, str(tuned.published or PUBLISHED), outcome)
+    return _decision(job, figure, tuned.basis or PUBLISHED, outcome)
 
 
 def against_job(job: Job, baseline: Job, source: str, least: float, empty: str = UNKNOWN) -> Decision:

@@ -1,13 +1,13 @@
 """The throughput of a side as a share of the best published figure for its device; a side far below is marked untuned.
 
-A figure is used only if its model, precision, sequence length and number of GPUs are those of the runs. The batch is
-free, as it was for the publisher. `evaluate/published.json` holds the figures with source, date and the way each was
-read.
+A figure is used only if its model, precision, sequence length and number of GPUs are those of the runs, and if it was
+published before them. The batch is free, as it was for the publisher. `evaluate/published.json` holds the figures with
+source, date, method and grade. The suite's own throughput is by step time; a figure by wall time is somewhat lower.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,34 +15,81 @@ from functools import lru_cache
 from pathlib import Path
 
 from evaluate.metrics.figures import Figure, unknown
+from evaluate.metrics.measured_rate import moment_of
 from evaluate.metrics.metrics import device_of
-from evaluate.metrics.peak import format_of
+from evaluate.metrics.peak import FOUR_BITS, format_of
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from utils.results.fields import ABOVE_ZERO, LIST, TEXT, WHOLE, Wanted, checked, json_in
 from utils.results.schema import Result
+from utils.results.store import ResultError
 
 PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"
 PUBLISHED = "published"
 """Name of these figures as a baseline of an acceptance test (evaluate/acceptance)."""
 LEAST_PERCENT = 95.0
 """A side below this share of the best published figure is marked untuned; the default of an acceptance test."""
-MODEL = ("llama", "full")
+METHODS = {"wall": "wall time", "step": "step time"}
+"""The time that a figure counts: all of the training between two evaluations, or the steps only."""
+GRADES = {"log": "recomputed from raw logs", "pub": "as published", "thr": "a threshold of a test"}
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published figure; one without `tokens_per_second_per_gpu` is unusable, and `grade` holds the reason."""
+    """One published figure of a model of full size.
 
+    One without `tokens_per_second_per_gpu` is unusable, and `note` holds the reason. `date`, of publication, is a month
+    (2025-11) or a day (2025-11-18).
+    """
+
+    model: str
     device: str
     precision: str
     sequence_length: int | None
     gpus: int
     tokens_per_second_per_gpu: float | None
-    source: str
-    date: str | None
+    method: str
     grade: str
+    date: str
+    source: str
+    note: str | None
 
     def __str__(self) -> str:
-        return f"{self.source}{f', {self.date}' if self.date else ''} ({self.grade})"
+        how = f"{METHODS[self.method]}, {GRADES[self.grade]}"
+        return f"{self.source}, {self.date} ({how}{f'; {self.note}' if self.note else ''})"
+
+    def is_before(self, day: str) -> bool:
+        """Check that it was published by a day (2025-11-18); True for an empty text, an unknown day."""
+        return not day or self.date <= day[: len(self.date)]
+
+    def age_months(self, day: str) -> int:
+        """Return the calendar months from the publication to a day."""
+        return 12 * (int(day[:4]) - int(self.date[:4])) + int(day[5:7]) - int(self.date[5:7])
+
+
+def _choice(*allowed: str) -> Wanted:
+    return Wanted(lambda value: value in allowed, f"one of {', '.join(allowed)}")
+
+
+def _or_null(rule: Wanted) -> Wanted:
+    return Wanted(lambda value: value is None or rule.is_good(value), f"{rule.words}, or null")
+
+
+_KEYS = {
+    "model": TEXT,
+    "device": TEXT,
+    "precision": _choice("bf16", "fp8", *FOUR_BITS),
+    "sequence_length": _or_null(WHOLE),
+    "gpus": WHOLE,
+    "tokens_per_second_per_gpu": _or_null(ABOVE_ZERO),
+    "method": _choice(*METHODS),
+    "grade": _choice(*GRADES),
+    "date": Wanted(
+        lambda value: re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-[0-3]\d)?", str(value)) is not None,
+        "a month or a day, e.g. 2025-11",
+    ),
+    "source": TEXT,
+    "note": _or_null(TEXT),
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +99,10 @@ class Tuning:
     share: Figure
     tokens_per_second_per_gpu: float | None
     published: Published | None
+    basis: str = ""
+    """The published figure with its age, in words."""
+    age_months: int | None = None
+    """Age of the figure at the start of the first run, in calendar months; None if no run has a start time."""
 
     @property
     def is_untuned(self) -> bool | None:
@@ -61,8 +112,12 @@ class Tuning:
 
 @lru_cache
 def table() -> tuple[Published, ...]:
-    """Return all published figures."""
-    return tuple(Published(**row) for row in json.loads(PUBLISHED_PATH.read_text(encoding="utf8"))["figures"])
+    """Return all published figures; raise ResultError, which names file, figure and key, for an unusable one."""
+    content = checked(json_in(PUBLISHED_PATH, ResultError), str(PUBLISHED_PATH), ResultError, {"figures": LIST})
+    return tuple(
+        Published(**checked(row, f"{PUBLISHED_PATH}: figure {number}", ResultError, _KEYS))
+        for number, row in enumerate(content["figures"], 1)
+    )
 
 
 def tuning(side: Sequence[Result]) -> Tuning:
@@ -75,21 +130,29 @@ def tuning(side: Sequence[Result]) -> Tuning:
     ((device, model, size, precision, length, gpus),) = works
     rate = statistics.geometric_mean(rates)
     work = f"{model} {size} in {precision}, SL {length}, on {gpus} x {device}"
-    of_work = (one for one in table() if (model, size) == MODEL)
-    alike = [one for one in of_work if (one.device, one.precision, one.gpus) == (device, precision, gpus)]
-    usable = [one for one in alike if one.tokens_per_second_per_gpu and one.sequence_length == length]
+    wanted = (device, model, size, precision, gpus)
+    alike = [
+        one
+        for one in table()
+        if (one.device, one.model, "full", one.precision, one.gpus) == wanted and one.sequence_length in (length, None)
+    ]
+    first = min(filter(None, map(moment_of, side)), default=None)
+    day = f"{first:%Y-%m-%d}" if first else ""
+    usable = [one for one in alike if one.tokens_per_second_per_gpu and one.is_before(day)]
     if not usable:
-        why = "; ".join(f"{one}" for one in alike if one.tokens_per_second_per_gpu is None)
+        why = "; ".join(f"{'' if one.is_before(day) else 'published after the runs: '}{one}" for one in alike)
         reasons = {
-            "the device is not known here, so no published figure is": device is None,
+            "the device is not known here, so no published figure can be used": device is None,
             f"no figure of {work} is known to be published": not alike,
-            f"no usable figure of {work} is published{': ' if why else ''}{why}": True,
+            f"no usable figure of {work} is published: {why}": True,
         }
         return Tuning(unknown("%", next(reason for reason, applies in reasons.items() if applies)), rate, None)
     best = max(usable, key=lambda one: one.tokens_per_second_per_gpu or 0.0)
     most = best.tokens_per_second_per_gpu or 0.0
-    how = f"mean tokens/s/GPU of the runs / {most:,.0f} tokens/s/GPU: {best}"
-    return Tuning(Figure(100 * rate / most, "%", how), rate, best)
+    age = best.age_months(day) if day else None
+    basis = f"{best}, {'age unknown' if age is None else f'{age} months before the runs'}"
+    how = f"mean tokens/s/GPU of the runs / {most:,.0f} tokens/s/GPU: {basis}"
+    return Tuning(Figure(100 * rate / most, "%", how), rate, best, basis, age)
 
 
 def _work(result: Result) -> tuple[str | None, str, str, str, int, int]:

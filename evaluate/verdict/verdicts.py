@@ -70,6 +70,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
                 "how": one.share.how,
                 "tokens_per_second_per_gpu": one.tokens_per_second_per_gpu,
                 "published": vars(one.published) if one.published else None,
+                "age_months": one.age_months,
             }
             for one in judged.tunings
         ]
