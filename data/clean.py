@@ -9,7 +9,7 @@ IN is a file, a folder or a glob; data/reading/records.py describes the formats.
     full    light, with ftfy before it (wrong encodings, HTML entities) and Unicode's normal form C after it
 
 With --front-matter, used for BookCorpus, light and full also remove lines with an ISBN or a copyright notice.
---group-rows joins N rows into one document; BookCorpus needs it because its rows are sentences. docs/cleaning.md gives
+--group-rows joins N rows into one document; BookCorpus needs it because its rows are sentences. docs/data.md gives
 the reasons, and the setting that trains on the same documents as Megatron's own tools.
 The same input always gives the same bytes. Memory holds one record, and about 20 bytes per document to detect copies.
 

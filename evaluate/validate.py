@@ -7,7 +7,7 @@ Exits:   as python -m evaluate.validate: 0 all results are valid, 1 one is not, 
 Example: ./shell/validate.sh --bundle output.zip
 
 Numbers are compared with the raw samples, and requested settings with those that ran; one row is printed for each
-result. The rules are in `evaluate/checks`; docs/validation.md lists them.
+result. The rules are in `evaluate/checks`; docs/compare.md lists them.
 """
 
 from __future__ import annotations

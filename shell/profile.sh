@@ -4,7 +4,7 @@
 # torch writes a trace of each rank for ./shell/trace.sh. nsys wraps the launcher and writes a report of the profiled
 # steps. rocprofv3 is attached to the Python process of each profiled rank. The job is trained anew each time; its results
 # have the label `profiled` and are never compared with others. It needs prepared data, as every single job. More:
-# docs/profiles.md
+# docs/why.md
 #
 # Usage:   ./shell/profile.sh nsys|rocprofv3|torch JOB [KEY=VALUE ...]
 #          JOB is a script train/train_*.sh, or its name without train_ and .sh, such as nvd_mega_llama

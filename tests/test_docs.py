@@ -5,9 +5,9 @@ import re
 import pytest
 from checkout import ROOT
 
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "examples" / "README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "examples" / "README.md"])
 ROOMS = ("utils", "data", "train", "evaluate", "benchmarks", "tests", "shell")
-LONGEST_README = 160
+LONGEST_README = 120
 """Lines."""
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -5,7 +5,7 @@
 
 Builds and trains one rank of every pipeline stage with the functions of train/train_mega.py or train/train_hf.py, and
 prints peak memory by kind, floating-point operations, operators, collectives, host reads and a roofline time. No number
-is measured; docs/rehearsal.md states what a rehearsal cannot see. Each rank runs in a child process, because the
+is measured; docs/memory.md states what a rehearsal cannot see. Each rank runs in a child process, because the
 stand-ins for the device change torch. The settings are those of a job, so MODEL_SIZE is `full` on nvd and amd and, by
 config.cpu.env, `tiny` on cpu, unless it is given. Exits 0; 1 if the rehearsal failed, with whose failure it was; 2 for
 bad input.

@@ -23,7 +23,7 @@ from utils.errors import DataError
 
 @dataclass(frozen=True)
 class CleanRules:
-    """Rules to apply; `level` builds them. docs/cleaning.md gives the reason of each rule."""
+    """Rules to apply; `level` builds them. docs/data.md gives the reason of each rule."""
 
     ftfy: bool = False
     """Repair text that was decoded with the wrong encoding, and HTML entities."""

@@ -1,7 +1,7 @@
 """Guard of the fast engine: documents that it may not encode, and library versions that it was compared with.
 
 `python -m data.engines.make_guard` writes data/engines/guard.json for one version of each library. The fast engine is
-not used with any other version. docs/engines.md explains both.
+not used with any other version. docs/data.md explains both.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m data.engines.make_guard [--output FILE]
 
-Run it when `tokenizers` or `gigatoken` changes; it takes about ten minutes. docs/engines.md explains the guard. For
+Run it when `tokenizers` or `gigatoken` changes; it takes about ten minutes. docs/data.md explains the guard. For
 each scheme of data/engines/schemes.py, both engines encode every code point in many contexts (next to letters, digits,
 spaces, line ends, quotes, itself). The vocabulary has a token for every two adjacent bytes of a piece, so the ids show
 each border between pieces. A code point with any difference is guarded.

@@ -1,7 +1,7 @@
 """Rules on several results: no two have the same measurements, and no two shared the GPUs of a machine in time.
 
 Equal losses are no copy: two runs of a deterministic platform with one seed have them. A copy whose samples somebody
-changed is not found; docs/validation.md states what no check of a file can find. Every attempt counts for a machine,
+changed is not found; docs/compare.md states what no check of a file can find. Every attempt counts for a machine,
 also one that failed: it held the GPUs all the same.
 """
 

@@ -21,7 +21,7 @@ from evaluate.checks.recorded import grouped
 from evaluate.metrics import intervals
 
 CONFIDENCE = 0.95
-"""Share of the trials in which an interval covers the truth: 93 to 98 % in the cells of docs/verdict.md."""
+"""Share of the trials in which an interval covers the truth: 93 to 98 % in the cells of docs/compare.md."""
 INTERVAL_LEVEL, LEVEL = 0.04, 0.03
 """Levels of the interval and of the test. They are below 1 - CONFIDENCE, because noise that is not normal costs up to
 two hundredths: equal sides must be called different in at most 5 % of the trials of every cell, not on average."""

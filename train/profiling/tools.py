@@ -230,7 +230,7 @@ class RocprofRecording(StepRecording):
             code = tool.poll()
             self._end(tool)
             how = f"within {ATTACH_SECONDS:g} s" if code is None else f"and ended with exit code {code}"
-            self.miss(self.name, f"{ROCPROFV3} did not attach {how}; its message is above; see docs/profiles.md")
+            self.miss(self.name, f"{ROCPROFV3} did not attach {how}; its message is above; see docs/why.md")
 
     def stop_tool(self) -> None:
         """Detach rocprofv3, which then writes its files."""

@@ -275,7 +275,7 @@ KEYS: dict[str, Key] = {
     "CLEAN": Key(
         "clean",
         *choice("light", "none", "full"),
-        "cleaning of text, docs/cleaning.md; none = unchanged",
+        "cleaning of text, docs/data.md; none = unchanged",
         decides_text=True,
     ),
     "GROUP_ROWS": Key(

@@ -22,7 +22,7 @@ from sides import H100, H200, MI300X, MI355X, Result, failed_early, on, run, run
 
 KEPT = Path(__file__).parent / "golden"
 LEVEL = 0.04
-"""Of an interval of 95 % and a p-value of 5 %, with what simulations took off (docs/verdict.md)."""
+"""Of an interval of 95 % and a p-value of 5 %, with what simulations took off (docs/compare.md)."""
 
 
 FOLDERS: dict[str, list[Result]] = {

@@ -1,7 +1,7 @@
 """How often the interval of a verdict covers the truth, and how often equal sides are called different.
 
 Usage: PYTHONPATH=. python tests/evaluate/verdict/simulate.py [--trials 10000] [--seed 15]
-Prints a table with a row for each layout, of which docs/verdict.md shows some, in about three minutes on one core.
+Prints a table with a row for each layout, of which docs/compare.md shows some, in about three minutes on one core.
 
 A cell is a layout (runs on each machine of both sides), a process that makes the runs, a noise between runs, and the
 relation of the two sides' spreads. The truth is known in each: the ratio is 1, or 1.03, 1.05, 1.10 for the power.

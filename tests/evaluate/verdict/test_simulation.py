@@ -1,6 +1,6 @@
 """Intervals cover the truth in 93 to 98 % of trials, and chance is called a difference in at most 5 % of them.
 
-A smaller form of simulate.py, which prints the table of docs/verdict.md: every layout with one process, at a noise of
+A smaller form of simulate.py, which prints the table of docs/compare.md: every layout with one process, at a noise of
 1 %. The bounds are widened by three standard errors of a share of this many trials, by four where all cells are judged.
 """
 
@@ -82,7 +82,7 @@ def test_the_simulated_auto_is_that_of_the_suite() -> None:
 def test_the_rows_of_the_docs_are_layouts_of_the_simulation() -> None:
     rows = [
         line.split("|")[1].strip()
-        for line in (Path(__file__).parents[3] / "docs/verdict.md").read_text().splitlines()
+        for line in (Path(__file__).parents[3] / "docs/compare.md").read_text().splitlines()
         if " x " in line and " against " in line and line.startswith("| ") and line[2].isdigit()
     ]
     assert rows and set(rows) <= {simulate.title(*layout) for layout in (*simulate.SINGLE, *LAYOUTS)}

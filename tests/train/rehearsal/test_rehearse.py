@@ -268,7 +268,7 @@ def test_llama_8b_at_full_size_needs_what_the_estimate_says(tmp_path):
     assert content["peak_memory_gb"] == pytest.approx(content["estimate_gb"], rel=0.01)
     assert content["memory_gb"]["weights"] == pytest.approx(2 * 8.030261248, rel=1e-3)
     assert content["memory_gb"]["gradients"] == pytest.approx(4 * 8.030261248, rel=1e-3)
-    # docs/validation.md: 48.249 with full attention; and a sixth of attention's 3.221 again
+    # docs/memory.md: 48.249 with full attention; and a sixth of attention's 3.221 again
     assert content["flops_per_token"] / 1e9 == pytest.approx(48.249 + 3.221 / 6, abs=0.002)
     for name, width in {"reduce_scatter": 4, "all_gather": 2}.items():
         total = sum(row["bytes"] * row["count"] for row in content["collectives"] if row["name"] == name)

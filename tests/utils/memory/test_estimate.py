@@ -157,7 +157,7 @@ def test_gradients_of_hf_that_come_while_activations_go_are_not_counted_twice():
     ids=str,
 )
 def test_estimate_is_the_rehearsed_peak_of_llama_8b(settings, rehearsed_gb):
-    """The table of docs/rehearsal.md; tests/train/rehearsal runs one of them."""
+    """The table of docs/memory.md; tests/train/rehearsal runs one of them."""
     framework, gpus, *others = settings
     assert estimate_of(*others, framework=framework, gpus=gpus).total_gb == pytest.approx(rehearsed_gb, rel=2e-3)
 
