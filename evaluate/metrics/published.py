@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from evaluate.defaults import LEAST_PERCENT
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.metrics import device_of
 from evaluate.metrics.peak import format_of
@@ -21,10 +22,6 @@ from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from utils.results.schema import Result
 
 PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"
-PUBLISHED = "published"
-"""Name of these figures as a baseline of an acceptance test (evaluate/acceptance)."""
-LEAST_PERCENT = 95.0
-"""A side below this share of the best published figure is marked untuned; the default of an acceptance test."""
 MODEL = ("llama", "full")
 
 
