@@ -8,16 +8,16 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from train.rehearsal.account import LABEL, work_by_kind
 from train.rehearsal.memory import KINDS
 from utils.own_files import PNG_MARK
 from utils.redact import json_value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure  # imported on use: the help needs no package
 
 MOST_COLLECTIVES, MOST_READS = 8, 6
 LISTS = ("operators", "collectives", "host_reads", "stages")
@@ -112,6 +112,8 @@ def _communication(content: Mapping[str, Any]) -> Iterator[str]:
 
 def png(content: Mapping[str, Any]) -> bytes:
     """Return the picture as a PNG."""
+    import matplotlib as mpl
+
     with mpl.rc_context({"text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.5}):
         stream = io.BytesIO()
         draw(content).savefig(stream, format="png", dpi=DPI, metadata=PNG_MARK)
@@ -120,6 +122,8 @@ def png(content: Mapping[str, Any]) -> bytes:
 
 def draw(content: Mapping[str, Any]) -> Figure:
     """Return the figure. `png` renders it with the matplotlib settings that it assumes."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_memory(left, content)
