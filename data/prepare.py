@@ -25,6 +25,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from data.command_lines import PREPARE
+
+if __name__ == "__main__":
+    PREPARE.parse_first()
+
 import numpy as np
 
 from data import synth, verify
@@ -39,7 +44,7 @@ from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.tokenizer import is_written_tokenizer
 from data.reading.written_text import is_written_text
-from utils.arguments import Parser, exit_code, first_line, run
+from utils.arguments import exit_code, run
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
@@ -48,7 +53,7 @@ from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint
 from utils.own_files import require_ours
-from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
+from utils.settings.config import RunConfig, load, require_writable
 
 SYNTH_VOCABULARY_SIZE = 4096
 """Small enough for every model: the tiny models have exactly this vocabulary."""
@@ -57,21 +62,6 @@ HUB_ID = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?"
 """owner/name of a repository, with @revision if it is not main."""
 ATTEMPTS = 3
 """Attempts to take enough text for one epoch; the first estimate is short only if the text changes along the way."""
-EPILOG = """Prints the prefix of each pair.
-Exit codes: 0 success; 1 the work failed; 2 bad settings or data; 130 interrupted; 143 terminated."""
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--platform": {"required": True, "choices": PLATFORMS, "help": "platform whose settings are used"},
-    "--workers": {
-        "type": int,
-        "default": 1,
-        "help": "processes that encode, at most one a core (default: %(default)s)",
-    },
-    "--for-any-training": {
-        "action": "store_true",
-        "help": "prepare data that do not fit this machine's model size or number of steps too, with a warning",
-    },
-    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings that override config.env"},
-}
 
 
 def prepare(
@@ -263,9 +253,7 @@ def _largest_id(prefix: Path) -> int:
 
 def main() -> int:
     """Run the command line; return its exit code."""
-    options = Parser(
-        OPTIONS, prog="python -m data.prepare", description=first_line(__doc__), epilog=EPILOG
-    ).parse_args()
+    options = PREPARE.parse_args()
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

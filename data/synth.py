@@ -14,7 +14,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from data.command_lines import SYNTH
+
+if __name__ == "__main__":
+    SYNTH.parse_first()
 
 import numpy as np
 
@@ -22,21 +26,10 @@ from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, langua
 from data.language.tokenizer import SAMPLE_BYTES, is_written_tokenizer, train_tokenizer
 from data.reading.progress import progress_bar
 from data.reading.written_text import text_written_whole
-from utils.arguments import Parser, exit_code, first_line, run
+from utils.arguments import exit_code, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
-EPILOG = "Prints the counts as JSON. Exit codes: 0 success; 1 the work failed; 2 bad input or arguments."
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--output": {"type": Path, "required": True, "help": "JSONL file to write, key `text`"},
-    "--seed": {"type": int, "default": 42, "help": "seed of the text, 0 or more (default: %(default)s)"},
-    "--tokenizer-output": {"type": Path, "help": "folder to write a byte-level BPE tokenizer of this text to"},
-    "--vocabulary-size": {
-        "type": int,
-        "default": 4096,
-        "help": "number of tokens of that tokenizer, its one special token included (default: %(default)s)",
-    },
-}
 MIN_SENTENCES, SPREAD = 6, 54
 _BLOCK_DOCUMENTS = 256
 
@@ -97,11 +90,7 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(OPTIONS, prog="python -m data.synth", description=first_line(__doc__), epilog=EPILOG)
-    size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--words", type=int, help="minimum number of words; each is at least one token")
-    size.add_argument("--documents", type=int, help="number of documents, of about 50 to 500 words each")
-    options = parser.parse_args(arguments)
+    options = SYNTH.parse_args(arguments)
 
     def work() -> None:
         if options.tokenizer_output is not None:

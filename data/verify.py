@@ -16,6 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from data.command_lines import VERIFY
+
+if __name__ == "__main__":
+    VERIFY.parse_first()
+
 from data.checking.checks import (
     TokenCheck,
     check_manifest,
@@ -28,30 +33,13 @@ from data.checking.plot_file import is_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
-from utils.arguments import Parser, exit_code, first_line, run
+from utils.arguments import exit_code, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
-
-EPILOG = "Prints a summary. Exit codes: 0 the pair is correct; 1 it is not; 2 missing files or bad arguments."
-OPTIONS: dict[str, dict[str, Any]] = {
-    "prefix": {"type": Path, "help": "path of the pair without .bin / .idx"},
-    "--tokenizer": {"type": Path, "help": "folder of the tokenizer; a sample of the documents is decoded too"},
-    "--input": {
-        "type": Path,
-        "nargs": "+",
-        "help": "JSONL files in the order of encoding; a sample is encoded again",
-    },
-    "--text-key": {"default": "text", "help": "key of the text in each line (default: %(default)s)"},
-    "--write-manifest": {
-        "action": "store_true",
-        "help": "write the manifest of a pair without one (needs --tokenizer)",
-    },
-    "--plot": {"type": Path, "metavar": "FILE.png", "help": "PNG file to draw the lengths of the documents to"},
-}
 
 
 def verify(
@@ -136,10 +124,9 @@ def _vocabulary(prefix: Path, manifest: dict[str, Any] | None, encoder: Encoder 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(OPTIONS, prog="python -m data.verify", description=first_line(__doc__), epilog=EPILOG)
-    options = parser.parse_args(arguments)
+    options = VERIFY.parse_args(arguments)
     if options.write_manifest and options.tokenizer is None:
-        parser.error("--write-manifest needs --tokenizer: name the folder of the tokenizer of the pair")
+        VERIFY.error("--write-manifest needs --tokenizer: name the folder of the tokenizer of the pair")
     one_thread_each()
 
     def work() -> None:

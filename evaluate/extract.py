@@ -1,9 +1,9 @@
 """Make results of our schema from the logs of other trainings.
 
-Usage:   ./shell/extract.sh --log-file F|--discover DIR [OPTION ...]   options: python -m evaluate.extract --help
+Usage:   ./shell/extract.sh --log-file F|--discover DIR [OPTION ...]
 Reads:   logs of Primus, Megatron-LM, Megatron Bridge, NeMo, torchtitan, the Hugging Face Trainer
 Writes:  the file or folder of --output
-Exits:   as python -m evaluate.extract: 0 every result is ok, 1 one is not, 2 bad input
+Exits:   0 every result is ok, 1 one is not (it is written with its reason), 2 bad input
 Example: ./shell/extract.sh --discover logs --output results
 
 Facts that the log contains need no option; if the log contradicts an option, nothing is written. Without --log-file and
@@ -25,7 +25,7 @@ from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, UNKNOWN, Given, MissingError, build
 from evaluate.report.tables import plain, refusing
 from utils import models
-from utils.arguments import Parser, first_line, from_one, run
+from utils.arguments import Parser, from_one, run
 from utils.errors import ForeignFileError
 from utils.input_files import InputFileError, require_regular
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
@@ -63,10 +63,7 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
-        prog="python -m evaluate.extract",
-        description=first_line(__doc__),
-        epilog="Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input, also "
-        "if the log contradicts an option.",
+        module="evaluate.extract",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")

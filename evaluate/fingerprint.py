@@ -1,11 +1,14 @@
 """Print the fingerprint of a data set as JSON: digests and counts of a `.bin/.idx` pair, its tokenizer and token order.
 
-    python -m evaluate.fingerprint PREFIX [--tokenizer FOLDER] [--platform cpu [--batches K] [KEY=VALUE ...]]
+Usage:   ./tprimat fingerprint PREFIX [--tokenizer FOLDER] [--platform cpu [--batches K] [KEY=VALUE ...]]
+Reads:   PREFIX.bin, .idx and .json; the tokenizer; with --platform config.env and its overlays, the environment
+Writes:  nothing
+Exits:   0; 1 files and manifest disagree; 2 the pair or a setting is missing or invalid
+Example: ./tprimat fingerprint data/synth/text --platform cpu MODEL=llama
 
 With --platform the settings are read as the trainers read them, and `token_stream_sha256` is the digest of the input
 tokens of the first K global batches, which every framework records in its result. It needs megatron-core.
-An unknown value is null and has a reason. Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is
-missing or invalid.
+An unknown value is null and has a reason.
 """
 
 from __future__ import annotations
@@ -16,32 +19,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from evaluate.command_lines import FINGERPRINT
+
+if __name__ == "__main__":
+    FINGERPRINT.parse_first()
+
 from evaluate.report.tables import plain
-from utils.arguments import Parser, first_line, run
+from utils.arguments import run
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.input_files import InputFileError, require_regular
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_file, sha256_token_stream, sha256_tokenizer
-from utils.settings.config import PLATFORMS, RunConfig, load
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "prefix": {"type": Path, "help": "path of the pair without .bin / .idx"},
-    "--tokenizer": {
-        "type": Path,
-        "help": "folder of the tokenizer (default: take the digest from the manifest)",
-    },
-    "--platform": {"choices": PLATFORMS, "help": "digest the token stream of a training on this platform"},
-    "--visible-gpus": {"type": int, "help": "GPUs of the training machine (default: as torch reports, else 1)"},
-    "--batches": {
-        "type": int,
-        "default": TOKEN_STREAM_BATCHES,
-        "help": "global batches to digest (default: %(default)s)",
-    },
-    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the training"},
-}
-"""Options with the arguments of their `add_argument`."""
+from utils.settings.config import RunConfig, load
 
 
 def fingerprint(
@@ -114,15 +105,9 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        OPTIONS,
-        prog="python -m evaluate.fingerprint",
-        description=first_line(__doc__),
-        epilog="Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is missing or invalid.",
-    )
-    options = parser.parse_args(arguments)
+    options = FINGERPRINT.parse_args(arguments)
     if options.batches < 1:
-        parser.error(f"--batches: got {options.batches}, wanted at least 1")
+        FINGERPRINT.error(f"--batches: got {options.batches}, wanted at least 1")
     try:
         found = fingerprint(options.prefix, options.tokenizer, _config(options), options.batches)
     except (ConfigError, DataError, OSError) as error:

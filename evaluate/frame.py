@@ -3,12 +3,11 @@
 Usage:   ./shell/frame.sh FOLDER|ZIP|RESULT ... [--output FILE.csv|FILE.parquet] [--steps]
 Reads:   results, and output.zip of shell/wrap.sh
 Writes:  the file of --output; without it CSV on stdout
-Exits:   as python -m evaluate.frame: 0 the table is written, 1 it cannot be written, 2 bad input
+Exits:   0 the table is written, 1 it cannot be written, 2 bad input, or no result found
 Example: ./shell/frame.sh amd.zip nvd.zip --output runs.csv
 
 From Python: `load` and `load_steps` return pandas DataFrames. Both take folders, archives of shell/wrap.sh, which are
-checked first, and single results, and need no torch. docs/analysis.md describes the columns. EXIT_CODES has the exit
-codes.
+checked first, and single results, and need no torch. docs/analysis.md describes the columns.
 """
 
 from __future__ import annotations
@@ -20,30 +19,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evaluate.command_lines import FRAME
+
+if __name__ == "__main__":
+    FRAME.parse_first()
+
 from evaluate.bundle import as_input
 from evaluate.frames import files, tables
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import not_written, plain, refusing
 from evaluate.verdict import pairs
 from evaluate.verdict.odd_runs import without_odd_runs
-from utils.arguments import Parser, run
+from utils.arguments import run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import require_ours
 from utils.results.store import ResultError
 
-EXIT_CODES = "Exit codes: 0 the table is written; 1 it cannot be written; 2 bad input, or no result found."
 FORMATS = tuple(files.RECOGNISERS)
-OPTIONS: dict[str, dict[str, Any]] = {
-    "paths": {
-        "nargs": "+",
-        "type": Path,
-        "help": "folders to search for results, output.zip of shell/wrap.sh, or results",
-    },
-    "--output": {"type": Path, "metavar": "FILE", "help": "file to write, .csv or .parquet (default: CSV to stdout)"},
-    "--steps": {"action": "store_true", "help": "a row for each step (default: for each run)"},
-}
-"""Options with the arguments of their `add_argument`."""
 UNREADABLE = "unreadable"
 """Key of DataFrame.attrs: the files that could not be read, each with its path and the reason."""
 
@@ -85,13 +78,7 @@ def _loaded(paths: Sequence[str | os.PathLike[str]], make: Any) -> Any:
 @refusing(ResultError, ForeignFileError, files.MissingPackageError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        OPTIONS,
-        prog="python -m evaluate.frame",
-        description="Results as a table: a row for each run, or for each step.",
-        epilog=EXIT_CODES,
-    )
-    options = parser.parse_args(arguments)
+    options = FRAME.parse_args(arguments)
     output: Path | None = options.output
     name = output.suffix.removeprefix(".").lower() if output else "csv"
     if output and name not in FORMATS:

@@ -1,6 +1,10 @@
 """Compare MLPerf Training logs: minutes to the quality target and tokens/s/GPU of each system, with verdicts.
 
-    python -m evaluate.mlperf FOLDER [--band 0.03] [--output mlperf.json]
+Usage:   ./tprimat mlperf FOLDER [--band SHARE] [--output FILE.json]
+Reads:   the logs and system descriptions below FOLDER
+Writes:  the file of --output
+Exits:   0 the verdicts were made; 1 a log is unusable; 2 bad input
+Example: ./tprimat mlperf training_results/v5.1 --output mlperf.json
 
 FOLDER holds results as MLCommons publishes them: `<submitter>/<system>/{system.json,<benchmark>/result_<n>.txt}` with
 `:::MLLOG` lines, and a scaling.json if the reference convergence points require one. evaluate/inputs/mlperf_logs.py
@@ -8,7 +12,6 @@ computes minutes and throughput. MLCommons has not verified these figures, and e
 
 Precision and batch are free in MLPerf, so a verdict compares systems and names their batch sizes. Accelerators are
 compared over their machines, and the machines of one accelerator with one another.
-Exits 0; 1 if a log is unusable; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
+from evaluate.command_lines import MLPERF
+
+if __name__ == "__main__":
+    MLPERF.parse_first()
+
 from evaluate.checks.recorded import grouped
-from evaluate.comparing.arguments import band
+from evaluate.defaults import BAND
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.report.blocks import Block, Card, Lines, Table
@@ -29,7 +36,7 @@ from evaluate.report.renderers import terminal
 from evaluate.report.tables import plain, refusing, shown_on
 from evaluate.verdict import inference
 from evaluate.verdict.ratios import with_interval
-from utils.arguments import Parser, first_line, run
+from utils.arguments import run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
 from utils.results.store import ResultError, require_place, write_json
@@ -44,21 +51,11 @@ COLUMNS: dict[str, Callable[[System], str]] = {
     "between runs": lambda one: f"{one.spread:.2%}",
 }
 """Header and cell of each column of the printed table."""
-OPTIONS: dict[str, dict[str, Any]] = {
-    "folder": {"type": Path, "help": "folder of results as MLCommons publishes them"},
-    "--band": {
-        "type": band,
-        "default": inference.BAND,
-        "help": "largest relative difference that does not matter (default: %(default)s)",
-    },
-    "--output": {"type": Path, "help": "JSON file to write (default: none)"},
-}
-"""Options with the arguments of their `add_argument`."""
 WIDTH = 160
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
 
-def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[dict[str, Any]]:
+def verdicts(systems: Sequence[System], band: float = BAND) -> list[dict[str, Any]]:
     """Return the verdicts on tokens/s/GPU: each accelerator against the first, then machines of one accelerator.
 
     The systems of an accelerator count as its machines, and all verdicts are corrected together for their number.
@@ -122,13 +119,7 @@ def _runs(side: Sequence[System]) -> list[inference.Run]:
 @refusing(ForeignFileError, ResultError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        OPTIONS,
-        prog="python -m evaluate.mlperf",
-        description=first_line(__doc__),
-        epilog="Exits 0 if the verdicts were made; 1 if a log is unusable; 2 for bad input.",
-    )
-    options = parser.parse_args(arguments)
+    options = MLPERF.parse_args(arguments)
     try:
         require_place(options.folder)
         if options.output:

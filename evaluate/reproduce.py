@@ -29,7 +29,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from evaluate.command_lines import REPRODUCE
+
+if __name__ == "__main__":
+    REPRODUCE.parse_first()
 
 from evaluate.acceptance import command
 from evaluate.acceptance.command import FAILED
@@ -39,10 +43,9 @@ from evaluate.bundle.archive import BundleError
 from evaluate.bundle.check import check
 from evaluate.checks.entries import Found
 from evaluate.checks.recorded import grouped
-from evaluate.metrics.published import LEAST_PERCENT
 from evaluate.report.tables import plain, refusing
 from evaluate.verdict.side_names import device_name
-from utils.arguments import Parser, first_line, run
+from utils.arguments import run
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code
 from utils.results.schema import Result
@@ -56,32 +59,13 @@ OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", 
     "ON_BAD_RECORD", "CLEAN", "GROUP_ROWS", "MIN_CHARS", "MAX_CHARS", "PROXY_LAYERS", "FIT")  # fmt: skip
 """Settings that no result holds, and that are taken from the command on record where it has them."""
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "step": {"choices": ("plan", "judge"), "help": "print the settings of the jobs, or test their results"},
-    "archive": {"type": Path, "metavar": "ARCHIVE.zip", "help": "archive of shell/run_wrap.sh"},
-    "--platform": {"required": True, "choices": ("amd", "nvd", "cpu"), "help": "platform of this machine"},
-    "--results": {"type": Path, "metavar": "DIR", "help": "judge: folder of the results of this machine"},
-    "--at-least": {
-        "type": float,
-        "default": LEAST_PERCENT,
-        "metavar": "PERCENT",
-        "help": "judge: least share of the archive's tokens/s/GPU that passes (default: %(default)g)",
-    },
-}
-"""Options with the arguments of their `add_argument`."""
-
 
 @refusing(ResultError, BundleError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        OPTIONS,
-        prog="python -m evaluate.reproduce",
-        description=first_line(__doc__),
-    )
-    options = parser.parse_args(arguments)
+    options = REPRODUCE.parse_args(arguments)
     if options.step == "judge" and options.results is None:
-        parser.error("--results: missing, wanted the folder of the results of this machine")
+        REPRODUCE.error("--results: missing, wanted the folder of the results of this machine")
     if faults := check(options.archive).faults:
         print(plain(f"FAIL     {options.archive} contradicts itself: {len(faults)} faults, first: {faults[0]}"))
         return FAILED

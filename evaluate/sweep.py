@@ -1,11 +1,14 @@
 """Draw the heat maps of a sweep and write its best settings.
 
-    python -m evaluate.sweep output/sweeps/sweep.json
+Usage:   python -m evaluate.sweep OUTPUT_DIR/sweeps/<name>.json
+Reads:   the file, and the results of every point in OUTPUT_DIR
+Writes:  <name>.png and <name>_best[_<work>].env beside the file
+Exits:   0; 1 no point has a counted result; 2 bad input
+Example: python -m evaluate.sweep output/sweeps/sweep.json
 
 Reads the results of every point in OUTPUT_DIR, checks them as `evaluate.validate` does, prints a table, and writes
 beside the file `<name>.png` and, for each work, `<name>_best[_<work>].env`: settings for METHOD=best, with their
-evidence. `train.sweep` runs it at its end; it can be run again at any time. Needs no torch. Exits 0; 1 if no point has
-a counted result; 2 for bad input.
+evidence. `train.sweep` runs it at its end; it can be run again at any time. Needs no torch.
 """
 
 from __future__ import annotations
@@ -14,12 +17,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaluate.command_lines import SWEEP
+
+if __name__ == "__main__":
+    SWEEP.parse_first()
+
 from evaluate.report.blocks import Lines
 from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
 from evaluate.report.tables import not_written, plain, refusing
 from evaluate.sweeps import figures
 from evaluate.sweeps.heat_map import png
-from utils.arguments import Parser, first_line, run
+from utils.arguments import run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import is_png, require_ours
@@ -30,13 +38,7 @@ from utils.results.sweep_file import SweepError
 @refusing(SweepError, ForeignFileError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        {"file": {"type": Path, "help": "file of the sweep: OUTPUT_DIR/sweeps/<name>.json"}},
-        prog="python -m evaluate.sweep",
-        description=first_line(__doc__),
-        epilog="Exits 0; 1 if no point has a counted result; 2 for bad input.",
-    )
-    path: Path = parser.parse_args(arguments).file
+    path: Path = SWEEP.parse_args(arguments).file
     picture = path.with_suffix(".png")
     files: dict[Path, str] = {}
     lines = []

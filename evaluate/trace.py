@@ -1,6 +1,6 @@
 """Divide the time of a training step by kind, from one trace of torch.profiler or from two side by side.
 
-Usage:   ./shell/trace.sh TRACE.json[.gz] [TRACE] [OPTION ...]   options: python -m evaluate.trace --help
+Usage:   ./shell/trace.sh TRACE.json[.gz] [TRACE] [OPTION ...]
 Reads:   the traces; probes named by --probe
 Writes:  trace.{html,json} into the folder of --output, if it is given
 Exits:   0; 1 an output cannot be written; 2 bad input, such as a file that is no trace
@@ -15,11 +15,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from evaluate.command_lines import TRACE
+
+if __name__ == "__main__":
+    TRACE.parse_first()
 
 from evaluate.report import trace_blocks
 from evaluate.report.blocks import LIST, Block, Heading, Lines
@@ -31,30 +35,23 @@ from evaluate.timing.as_json import is_trace_json
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import align
 from evaluate.timing.stream import TraceError
-from utils.arguments import Parser, first_line, run
+from utils.arguments import run
 from utils.errors import UnusableError
 from utils.files import written_whole
 from utils.own_files import require_apart, require_ours
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
 
-TOP, WIDTH = 20, 160
+WIDTH = 160
 HTML, JSON = "trace.html", "trace.json"
 RECOGNISERS = {HTML: html_titled(trace_blocks.TITLE), JSON: is_trace_json}
 """Recogniser of each file by its name: only a file that it recognises is replaced."""
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @refusing(TraceError, ProbeError, UnusableError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        OPTIONS,
-        prog="python -m evaluate.trace",
-        description=first_line(__doc__),
-        epilog="Exits 0; 1 if an output cannot be written; 2 for bad input, such as a file that is no trace.",
-    )
-    options = parser.parse_args(arguments)
+    options = TRACE.parse_args(arguments)
     if len(options.traces) > 2:
         raise TraceError(f"got {len(options.traces)} traces, wanted one, or two to compare")
     probes = [probe_file.read(path) for path in options.probe]
@@ -103,42 +100,6 @@ def _probe(side: Breakdown, probes: Sequence[Probe]) -> Probe | None:
     if reason:
         print(f"warning: {plain(side.path)}: no share of a probe's rate: {plain(reason)}", file=sys.stderr)
     return found
-
-
-def _steps(text: str) -> tuple[int, int]:
-    """Return first and last number of `FIRST-LAST` or `NUMBER`."""
-    found = _RANGE.fullmatch(text.strip())
-    if not found or int(found[2] or found[1]) < int(found[1]):
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted FIRST-LAST, such as 3-5, or one number")
-    return int(found[1]), int(found[2] or found[1])
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a number from 1 to 10000")
-    return int(text)
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "traces": {"nargs": "+", "type": Path, "metavar": "TRACE", "help": "trace of torch.profiler, .json or .json.gz"},
-    "--steps": {
-        "type": _steps,
-        "metavar": "FIRST-LAST",
-        "help": "steps that count, by their ProfilerStep# (default: all)",
-    },
-    "--device": {"type": int, "help": "number of the GPU that counts (default: the busiest of the trace)"},
-    "--format": {"choices": ("text", "json"), "default": "text", "help": "form of stdout (default: text)"},
-    "--output": {"type": Path, "metavar": "DIR", "help": "folder for trace.html and trace.json"},
-    "--probe": {
-        "type": Path,
-        "action": "append",
-        "default": [],
-        "metavar": "FILE",
-        "help": "probe of the device (python -m train.probe), for the share of its rate; once for each device",
-    },
-    "--top": {"type": _positive, "default": TOP, "help": "operators to show (default: %(default)s)"},
-}
-"""Options with the arguments of their `add_argument`."""
 
 
 if __name__ == "__main__":

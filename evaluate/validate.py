@@ -1,9 +1,9 @@
 """Check results and archives against their own raw samples and logs.
 
-Usage:   ./shell/validate.sh [FOLDER|FILE ...] [--bundle ZIP ...]   options: python -m evaluate.validate --help
+Usage:   ./shell/validate.sh FOLDER|FILE ... | --bundle ZIP ... [OPTION ...]
 Reads:   train_*.json below the folders, archives of shell/wrap.sh
 Writes:  nothing
-Exits:   as python -m evaluate.validate: 0 all results are valid, 1 one is not, 2 bad input
+Exits:   0 all results are ok and valid (and the archives unchanged), 1 any is not, 2 bad input, or no result found
 Example: ./shell/validate.sh --bundle output.zip
 
 Numbers are compared with the raw samples, and requested settings with those that ran; one row is printed for each
@@ -17,12 +17,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from evaluate.command_lines import VALIDATE
+
+if __name__ == "__main__":
+    VALIDATE.parse_first()
+
 from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report import brief
 from evaluate.report.renderers import terminal_width
 from evaluate.report.tables import counted, plain, refusing, text_table
-from utils.arguments import Parser, run
+from utils.arguments import run
 from utils.housekeeping.archive import MANIFEST
 from utils.results import store
 
@@ -30,30 +35,7 @@ from utils.results import store
 @refusing(store.ResultError, BundleError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        prog="python -m evaluate.validate",
-        description="Check every result below the folders: schema, numbers against raw samples, requested settings "
-        "against those that ran.",
-        epilog="Exit codes: 0 all results are ok and valid (and the archives unchanged); 1 any is not; 2 bad input, or "
-        "no result found.",
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "folders",
-        nargs="*",
-        type=Path,
-        default=[],
-        help="folders to search for train_*.json (and benchmark_*.json of earlier formats), or single result files",
-    )
-    source.add_argument(
-        "--bundle",
-        nargs="+",
-        type=Path,
-        metavar="ZIP",
-        help="archives of shell/wrap.sh to check against their manifests, raw logs and reports",
-    )
-    brief.add_options(parser, "only the results that are not ok or not valid, and each kind of warning once")
-    options = parser.parse_args(arguments)
+    options = VALIDATE.parse_args(arguments)
     if options.bundle:
         return max([_check_bundle(path, options) for path in options.bundle])
     return 0 if _show(load_results(options.folders), options) else 1

@@ -1,24 +1,32 @@
 """Measure what this machine's device and libraries can do: matrix products, attention, bandwidth, collectives.
 
-    python -m train.probe --platform cpu|nvd|amd [--seconds 10] [--quick] [KEY=VALUE ...]
+Usage:   ./tprimat probe --platform cpu|nvd|amd [--seconds 10] [--quick] [KEY=VALUE ...]
+Reads:   config.env and its overlays, the environment
+Writes:  OUTPUT_DIR/probe_<platform>_<host>.json
+Exits:   0; 1 no rate could be measured or written; 2 bad input
+Example: ./tprimat probe --platform nvd --quick OUTPUT_DIR=output
 
-Writes OUTPUT_DIR/probe_<platform>_<host>.json. No training of the same precision can be faster than the best rate of
+No training of the same precision can be faster than the best rate of
 matrix products: evaluate/checks rejects such a result. It takes about 80 seconds, with --quick 15. Measure on the day
 of the runs and stop all other work before: a rate measured beside other work is invalid. On the cpu platform, rates and
 bandwidth are those of the whole machine. With several GPUs, the first is measured, and all take part in collectives;
 under torchrun, all nodes do. Every process gets the variables of a job of the platform (docs/fair.md); the file records
-them (`environment`). Exits 0; 1 if no rate could be measured or written, 2 for bad input.
+them (`environment`).
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform as python_platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from train.command_lines import PROBE, QUICK_SECONDS, SECONDS
+
+if __name__ == "__main__":
+    PROBE.parse_first()
 
 import torch
 
@@ -27,41 +35,19 @@ from train.preflight import job_checks
 from train.probing import collectives, report
 from train.runner import plan as matrix
 from train.settings_map import map as frameworks
-from utils.arguments import Parser, first_line, refusing, run
+from utils.arguments import refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.housekeeping import footprint
 from utils.own_files import require_ours
 from utils.results import probe_file, store
-from utils.settings.config import PLATFORMS, RunConfig, folders, require_writable
-
-SECONDS, QUICK_SECONDS = 10.0, 1.8
-"""Seconds of the rate of each precision, which set those of all other parts."""
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 600:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted seconds above 0, up to 600")
-    return value
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--platform": {"required": True, "choices": PLATFORMS},
-    "--seconds": {
-        "type": _seconds,
-        "help": f"seconds for the rate of each precision; all other parts follow (default: {SECONDS:g})",
-    },
-    "--quick": {"action": "store_true", "help": "about 15 seconds in all instead of 80"},
-    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the jobs, e.g. OUTPUT_DIR=output"},
-}
+from utils.settings.config import RunConfig, folders, require_writable
 
 
 @refusing((ConfigError, HardwareError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and print what it shows."""
-    parser = Parser(OPTIONS, prog="python -m train.probe", description=first_line(__doc__))
-    options = parser.parse_args(arguments)
+    options = PROBE.parse_args(arguments)
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     config, _ = matrix.resolve(options.platform, options.settings)
     _become_a_job(config)

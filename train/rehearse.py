@@ -1,14 +1,17 @@
 """Rehearse a training step without its device: the job's own code at full size, on tensors that have no data.
 
-    python -m train.rehearse --platform nvd|amd|cpu --gpus N --framework mega|hf --model M
-        [--device NAME] [--output FILE.json] [KEY=VALUE ...]
+Usage:   ./tprimat rehearse --platform nvd|amd|cpu --gpus N --framework mega|hf --model M [--device NAME]
+         [--output FILE.json] [KEY=VALUE ...]
+Reads:   config.env and its overlays, the environment
+Writes:  FILE.json and FILE.png, if --output is given
+Exits:   0; 1 the rehearsal failed, with whose failure it was; 2 bad input
+Example: ./tprimat rehearse --platform nvd --gpus 8 --framework mega --model llama --device H100
 
 Builds and trains one rank of every pipeline stage with the functions of train/train_mega.py or train/train_hf.py, and
 prints peak memory by kind, floating-point operations, operators, collectives, host reads and a roofline time. No number
 is measured; docs/memory.md states what a rehearsal cannot see. Each rank runs in a child process, because the
 stand-ins for the device change torch. The settings are those of a job, so MODEL_SIZE is `full` on nvd and amd and, by
-config.cpu.env, `tiny` on cpu, unless it is given. Exits 0; 1 if the rehearsal failed, with whose failure it was; 2 for
-bad input.
+config.cpu.env, `tiny` on cpu, unless it is given.
 """
 
 from __future__ import annotations
@@ -61,12 +64,7 @@ class RehearsalError(RuntimeError):
 @refusing((ConfigError, ForeignFileError), failed=(RehearsalError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rehearse every stage and write the report; in a child process, rehearse one rank."""
-    options = Parser(
-        OPTIONS,
-        prog="python -m train.rehearse",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(arguments)
+    options = Parser(OPTIONS, module="train.rehearse").parse_args(arguments)
     config = _config(options)
     device = None if options.device is None else named(options.device)
     if options.device is not None and device is None:

@@ -15,6 +15,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from utils import __version__
 from utils.errors import in_one_line
 from utils.redact import holds_secret, text
 from utils.suggestions import did_you_mean
@@ -151,13 +152,28 @@ class Parser(argparse.ArgumentParser):
     It refuses an argument with a secret in it, before anything is made: file names and settings stand in results,
     archives and lists of processes. An option must be spelled out: `--with-dat` must not delete data. Settings
     (KEY=VALUE) may stand before, between and after the options. `options` has the arguments of `add_argument` by name.
+    Of a `module` (`evaluate.history`) the help is its docstring, with `Usage:` as far as `Example:`, and the options.
     """
 
-    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, **given: Any) -> None:
+    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, module: str = "", **given: Any) -> None:
+        if module:
+            text = (SETTINGS.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf8").split('"""')[1]
+            given |= _help_of(text) | {"prog": f"python -m {module}"}
         given.setdefault("allow_abbrev", False)
         super().__init__(**given)
+        self.add_argument("--version", action="version", version=f"tprimat {__version__}")
         for name, terms in (options or {}).items():
             self.add_argument(name, **terms)
+
+    def parse_first(self) -> None:
+        """Exit for help, version or a bad argument: for a program that has not imported its packages yet."""
+
+        def parse() -> int:
+            self.parse_args()
+            return 0
+
+        if code := run(parse):
+            sys.exit(code)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         """Parse the command line; exit 2 with one line for what is not known."""
@@ -226,6 +242,19 @@ class Parser(argparse.ArgumentParser):
         """Return the allowed words of a required option that is missing, for its message."""
         action = self._option_string_actions.get(name)
         return f", wanted {', '.join(map(str, action.choices))}" if action is not None and action.choices else ""
+
+
+def _help_of(text: str) -> dict[str, Any]:
+    """Return the arguments of argparse for a docstring: its `Usage:` in place of argparse's own, else its summary."""
+    if "\nUsage:" not in text:
+        return {"description": first_line(text)}
+    found = re.match(r".*?^Example:[^\n]*", text, re.DOTALL | re.MULTILINE)
+    description = found[0] if found else text
+    return {
+        "description": description,
+        "usage": argparse.SUPPRESS,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
 
 
 def from_one(value: str) -> int:

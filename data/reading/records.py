@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data.command_lines import ON_BAD, TEXT_UNITS
 from data.reading.jsonl import BOM, NO_TEXT, NO_UTF8, BadRecordError, is_utf_16, text_of
 from data.reading.sources import PARQUET, TEXT, kind, open_decompressed
 from data.reading.unchanged import unchanged
@@ -25,8 +26,6 @@ from utils.suggestions import did_you_mean
 
 MAX_RECORD_BYTES = 1 << 30
 """Limit of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""
-TEXT_UNITS = ("file", "line", "paragraph")
-ON_BAD = ("error", "skip")
 _FIX = "fix or remove it"
 _PARQUET_ROWS = 128
 _PROGRESS_RECORDS = 256

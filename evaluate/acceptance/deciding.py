@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from evaluate.acceptance.jobs import Job
 from evaluate.checks.entries import Entry
+from evaluate.defaults import PUBLISHED
 from evaluate.fairness import evidence
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.partition import kind_of
-from evaluate.metrics.published import PUBLISHED, Tuning, tuning
+from evaluate.metrics.published import Tuning, tuning
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.verdict import deciding, inference, steadiness, verdicts
 from evaluate.verdict.pairs import Pair

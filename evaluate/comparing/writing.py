@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from evaluate.defaults import FORMATS
 from evaluate.frames import files
 from evaluate.report import document, own_files as own, renderers
 from evaluate.report.comparison import Comparison, as_json
@@ -16,9 +17,6 @@ from utils.files import MODE, written_whole
 from utils.own_files import require_ours
 from utils.results import store
 
-FORMATS = ("md", "html", "json", "png")
-"""Formats that are written unless others are asked for."""
-ALL_FORMATS = (*FORMATS, *files.RECOGNISERS)
 RECOGNISERS = {**own.RECOGNISERS, **files.RECOGNISERS}
 MANY_RUNS = 200
 """Number of runs at which a second process starts to draw the picture while the first writes the other files."""

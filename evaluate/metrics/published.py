@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from evaluate.defaults import LEAST_PERCENT
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.measured_rate import moment_of
 from evaluate.metrics.metrics import device_of
@@ -24,10 +25,6 @@ from utils.results.schema import Result
 from utils.results.store import ResultError
 
 PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"
-PUBLISHED = "published"
-"""Name of these figures as a baseline of an acceptance test (evaluate/acceptance)."""
-LEAST_PERCENT = 95.0
-"""A side below this share of the best published figure is marked untuned; the default of an acceptance test."""
 METHODS = {"wall": "wall time", "step": "step time"}
 """The time that a figure counts: all of the training between two evaluations, or the steps only."""
 GRADES = {"log": "recomputed from raw logs", "pub": "as published", "thr": "a threshold of a test"}

@@ -18,7 +18,6 @@ from evaluate.report.document import card, doubts, short_opening
 from evaluate.report.groups import SPEED, Row
 from evaluate.report.tables import plain, shown_on, wrapped
 from evaluate.verdict.sentences import Judged
-from utils.arguments import Parser
 from utils.results.gathered import gathered
 from utils.results.store import ResultError
 
@@ -26,13 +25,6 @@ LINES = 5
 NARROWEST = 60
 """Columns for which a line is shortened; a narrower terminal wraps it."""
 ELLIPSIS = " ..."
-
-
-def add_options(parser: Parser, what: str) -> None:
-    """Add `--brief` and `--log`; `what` says what `--brief` leaves of the text."""
-    parser.add_argument("--brief", action="store_true", help=f"print {what} (default: everything)")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="also append the whole text to this file "
-        "(default: none)")  # fmt: skip
 
 
 def show(options: argparse.Namespace, whole: str, brief: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks.entries import Entry, Loaded
+from evaluate.defaults import BAND, BUDGET_TOKENS
 from evaluate.metrics import prices
 from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
@@ -27,7 +28,7 @@ from evaluate.verdict import gap, inference, pairs, verdicts
 from evaluate.verdict.gap import Gap
 from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.places import Ranking, rankings
-from evaluate.verdict.saving import BUDGET_TOKENS, saving
+from evaluate.verdict.saving import saving
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 COMPARISON_VERSION = 3
@@ -127,7 +128,7 @@ def compare(
     folders: Sequence[Path],
     by: str | None = None,
     baseline: str | None = None,
-    band: float = inference.BAND,
+    band: float = BAND,
     price_table: Mapping[str, Price] | None = None,
     target_loss: float | None = None,
     token_budget: float = BUDGET_TOKENS,

@@ -16,13 +16,14 @@ from functools import cached_property
 from pathlib import Path
 
 from evaluate.checks.entries import Entry, Loaded
+from evaluate.defaults import BAND
 from evaluate.fairness.losses import LAST_LOSS
 from evaluate.report.groups import without_copies
 from evaluate.timeline import levels
 from evaluate.timeline.levels import Difference, Level, Levels, Limits
 from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, Series, sort
 from evaluate.timeline.states import Differing, differences
-from evaluate.verdict.inference import BAND, LEAST_RUNS
+from evaluate.verdict.inference import LEAST_RUNS
 
 UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
 MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

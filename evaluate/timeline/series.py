@@ -34,8 +34,6 @@ from utils.settings.keys import in_results
 SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
 """Quantities of a run: tokens a second and GPU over the steady steps; peak allocated memory of the fullest rank; mean
 loss over the last tenth of the steps in nats per token, None if a loss is missing."""
-JOINABLE = ("host", "label")
-"""Properties that `join` takes out of the key of a series."""
 NOT_PART = ("seed", "dataset", "samples", "allow_repeat", "hf_kernels")
 """Settings that two runs of a series may differ in; the data are compared by their hash, the kernels of hf by what was
 read back."""

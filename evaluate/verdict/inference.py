@@ -18,6 +18,7 @@ from itertools import accumulate
 import numpy as np
 
 from evaluate.checks.recorded import grouped
+from evaluate.defaults import BAND
 from evaluate.metrics import intervals
 
 CONFIDENCE = 0.95
@@ -34,8 +35,6 @@ difference is found, at most 10, 4.9 % end with a false one (tests/evaluate/verd
 """
 LEAST_RUNS = 3
 """Runs that faster and slower need on each side. Two give no idea of the spread: Student's quantile is 12.7."""
-BAND = 0.03
-"""Largest relative difference that does not matter in practice; to be chosen before the measurement."""
 LEAST_SPREAD = 3e-6
 """Runs whose throughput agrees this closely are copies: restarts differ by 2e-4 or more (MLPerf Training v5.1)."""
 NOISE = 3.0

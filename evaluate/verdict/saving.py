@@ -11,7 +11,6 @@ from evaluate.metrics.metrics import device_of
 from evaluate.metrics.prices import SENSITIVITY
 from evaluate.verdict.pairs import Pair
 
-BUDGET_TOKENS = 1e12
 COST, COST_TOKENS = "cost_of_1T_tokens", 1e12
 """The metric from which the cost of a side is scaled, and its number of tokens."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from evaluate.checks.entries import Entry
+from evaluate.defaults import BAND
 from evaluate.fairness.certificate import unproven_work
 from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.metrics.published import Tuning
@@ -58,7 +59,7 @@ class Judged:
     is_decided: bool = True
     """False for `undecided`, which shows neither a difference nor that there is none."""
     adjusted_p_value: float | None = None
-    band: float = inference.BAND
+    band: float = BAND
     tunings: tuple[Tuning, ...] = ()
     """With the method `best`: each side's share of the best published figure for its device."""
     saving: Saving | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
+from evaluate.defaults import BAND
 from evaluate.fairness.certificate import by_effect, certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING
 from evaluate.metrics import steady
@@ -81,7 +82,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
     }
 
 
-def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[Judged]:
+def judge(pairs: Sequence[Pair], by: str, band: float = BAND) -> list[Judged]:
     """Return the verdicts on all pairs; their p-values are corrected together for the number of pairs (Holm)."""
     judged = [_estimated(pair, by, band) for pair in pairs]
     estimates = [one.estimate for one in judged if one.estimate]

@@ -58,11 +58,27 @@ require_no_secrets() { # <arguments of the script...>
   for name in PLATFORM RUNTIME LAUNCHER METHOD; do refuse_secret "$name" "${!name:-}"; done
 }
 
+show_version() { sed -n 's/^__version__ = "\(.*\)"/tprimat \1/p' "$ROOT/utils/__init__.py"; }
+
+# The help of a module needs any Python 3.10 or later and no package; without one, the start of its docstring is shown.
+show_module_help() { # <module>
+  local python
+  for python in "$ROOT/.venv/bin/python" python3 python3.13 python3.12 python3.11 python3.10; do
+    if PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' &>/dev/null; then
+      PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$python" -m "$1" --help
+      return
+    fi
+  done
+  sed -n '1s/^"""//; p; /^Example:/q' "$ROOT/${1//.//}.py"
+}
+
 show_help_if_asked() { # <arguments of the script...>
   local argument module
   for argument in "$@"; do
     if [[ $argument == -- ]]; then return; fi
+    if [[ $argument == --version ]]; then show_version && exit 0; fi
     if [[ $argument != @(-h|--help) ]]; then continue; fi
+    if [[ ${HELP_OF_MODULE:-} ]]; then show_module_help "$HELP_OF_MODULE" && exit 0; fi
     module=$(sed -n '2s/.* Help: //p' "$0")
     if [[ $module ]]; then sed -n '1s/^"""//; p; /^Example:/q' "$ROOT/$module" && exit 0; fi
     sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0

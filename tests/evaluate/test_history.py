@@ -265,5 +265,8 @@ def test_the_report_of_one_folder_lies_in_it_and_of_several_elsewhere(
     assert main([str(tmp_path / "days")]) == 0
     assert (tmp_path / "days" / "history.html").is_file()
     assert main([*map(str, folders)]) == 0
-    assert sorted(path.name for path in (tmp_path / history.OUTPUT).iterdir()) == ["history.html", "history.json"]
+    assert sorted(path.name for path in (tmp_path / history.HISTORY_FOLDER).iterdir()) == [
+        "history.html",
+        "history.json",
+    ]
     assert main([str(tmp_path / "days")]) == 0  # its own report is no input, and is replaced

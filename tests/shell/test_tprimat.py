@@ -7,8 +7,12 @@ import subprocess
 
 import pytest
 from checkout import ROOT
+from fresh_machine import python_of
+
+from utils import __version__
 
 DOOR = ROOT / "tprimat"
+RUN = "name = sys.argv[1]; sys.argv = [name, '--help']; runpy.run_module(name, run_name='__main__', alter_sys=True)"
 
 
 def door(*arguments, folder=ROOT, path=DOOR):
@@ -35,6 +39,26 @@ def test_the_list_names_every_script_that_a_person_calls_and_exits_with_0():
 def test_every_command_passes_its_help_on(name):
     done = door(name, "--help")
     assert done.returncode == 0 and "sage" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_help_with_a_command_is_its_help_and_every_command_tells_the_version(name):
+    assert door("help", name).stdout == door(name, "--help").stdout
+    assert door(name, "--version").stdout == door("--version").stdout == f"tprimat {__version__}\n"
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_help_of_every_module_behind_a_command_needs_the_standard_library_only(version):
+    python = python_of(version)
+    if python is None:
+        pytest.skip(f"no Python {version}")
+    rooms = [*ROOT.glob("evaluate/*.py"), *ROOT.glob("data/*.py"), ROOT / "train/probe.py", ROOT / "train/rehearse.py"]
+    modules = [path for path in rooms if 'if __name__ == "__main__"' in path.read_text(encoding="utf8")]
+    for path in modules:
+        command = [python, "-I", "-c", f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); {RUN}"]
+        command.append(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "") and "--version" in done.stdout, command
 
 
 def test_a_word_near_nothing_is_refused_without_a_guess():

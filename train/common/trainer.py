@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -393,8 +393,10 @@ def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> li
         if entry.when is not None and not entry.when(config, spec):
             continue
         wanted = row.wanted(config, spec)
-        found_at = reduce(lambda value, name: value and value.get(name), row.resolved.split("."), resolved)
-        built = AS_ASKED.get(row.resolved, lambda value: value)(found_at)
+        at: Any = resolved
+        for name in row.resolved.split("."):
+            at = at and at.get(name)
+        built = AS_ASKED.get(row.resolved, lambda value: value)(at)
         if wanted != built:
             found.append((row.resolved, f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})"))
     return found

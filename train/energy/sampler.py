@@ -28,8 +28,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from train.energy import amd, nvidia
 from train.energy.gpu_reader import Gpu, GpuLostError, ReaderError, bus_ids_of_job
 from train.energy.sample_file import path_of, written
@@ -123,12 +121,15 @@ class Ticks:
         self._sources, self._now = sources, now
         self._why: dict[str, str] = {}
         """The reasons that are written already; one under the number of a GPU is that of its loss."""
-        psutil.cpu_percent()  # the first call has no earlier one to compare with
+        import psutil  # imported on use: the help needs no package
+
+        self._cpu_percent = psutil.cpu_percent
+        self._cpu_percent()  # the first call has no earlier one to compare with
 
     def sample(self) -> dict[str, Any]:
         """Return one sample."""
         why: dict[str, str] = {}
-        found: dict[str, Any] = {"t": round(self._now(), 6), "cpu": psutil.cpu_percent()}
+        found: dict[str, Any] = {"t": round(self._now(), 6), "cpu": self._cpu_percent()}
         if self._sources.gpus:
             found["gpus"] = [self._read(index, gpu, why) for index, gpu in enumerate(self._sources.gpus)]
         if self._sources.packages:

@@ -27,7 +27,7 @@ from typing import Any
 from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
 from train.machine.job_processes import SuiteProcess
-from utils.arguments import Parser, first_line, refusing, run
+from utils.arguments import Parser, refusing, run
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--end": {
@@ -51,7 +51,7 @@ class EndError(ValueError):
 @refusing((EndError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if shown or ended, 1 if a driver or a process does not answer, 2 for bad input."""
-    options = Parser(OPTIONS, prog="shell/gpu.sh", description=first_line(__doc__)).parse_args(arguments)
+    options = Parser(OPTIONS, module="train.machine.gpu_command").parse_args(arguments)
     readings, errors = read_all()
     _show(readings, errors)
     processes = [one for reading in readings for one in reading.processes or ()]
