@@ -18,6 +18,7 @@ from markupsafe import Markup
 from evaluate.report.blocks import Block, Heading, flat
 from evaluate.report.pictures import svg
 from evaluate.report.tables import plain
+from utils import __version__
 
 HERE = Path(__file__).parent
 
@@ -40,6 +41,7 @@ def page(title: str, blocks: Sequence[Block], hint: str = "") -> str:
         style=Markup(style),
         script=Markup(script),
         title=title,
+        version=__version__,
         hint=hint,
         blocks=shown,
         contents=[one for one in shown if isinstance(one, Heading) and one.level == 2 and one.anchor],

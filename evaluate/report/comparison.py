@@ -30,6 +30,7 @@ from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.places import Ranking, rankings
 from evaluate.verdict.saving import saving
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from utils import __version__
 
 COMPARISON_VERSION = 3
 DEFINITIONS = {
@@ -173,6 +174,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return the content of compare.json. The ratio of a verdict is b over a."""
     return {
         "comparison_version": COMPARISON_VERSION,
+        "suite_version": __version__,
         "by": comparison.by,
         "baseline": comparison.baseline,
         "band": comparison.band,

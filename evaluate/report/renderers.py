@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from evaluate.report.blocks import HINT, LIST, Block, Card, Cell, Folded, Heading, Lines, Table, Value, flat
 from evaluate.report.tables import BOLD, NORMAL, bullets, markdown_table, markdown_text, plain, text_table
+from utils import __version__
 
 WIDEST, UNBROKEN = 100, 100_000
 """Columns of text on a wide terminal, or on none; and of lines that other programs read, or that are to be copied."""
@@ -26,7 +27,8 @@ def terminal(blocks: Sequence[Block], width: int) -> str:
 
 def markdown(blocks: Sequence[Block]) -> str:
     """Return the blocks as Markdown."""
-    return "\n\n".join(text for block in flat(blocks) for text in _markdown(block) if text) + "\n"
+    found = [text for block in flat(blocks) for text in _markdown(block) if text]
+    return "\n\n".join([*found, f"Made by tprimat {__version__}.\n"])
 
 
 def _terminal(block: Block, width: int) -> str:

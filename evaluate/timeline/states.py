@@ -108,6 +108,7 @@ def _properties(result: Result) -> list[tuple[str, Any]]:
         ("tokenizer", result["fingerprint"]["tokenizer_sha256"]),
         ("host", ", ".join(origin.get("hosts") or [str(origin["host"])])),
         ("label", result["label"] or NONE),
+        ("suite version", origin.get("suite_version")),
         ("code commit", origin["git_commit"]),
         ("uncommitted changes", origin["git_dirty"]),
         ("code", origin["code_sha256"]),

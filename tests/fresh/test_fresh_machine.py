@@ -4,12 +4,15 @@ In a copy of the checkout, as a user with an empty home. The environments of Bri
 this checkout, which tests/train uses too, so that each is made once, here or there. All others are made from nothing.
 """
 
+import functools
+import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 
-from tests.support import fresh_machine, real_primus
+from tests.support import bundles, fresh_machine, real_primus
 from tests.support.launching import results
 
 pytestmark = pytest.mark.full("environments made from nothing, and a job in each, about 400 s")
@@ -50,3 +53,23 @@ def test_the_users_command_makes_the_environment_of_a_framework_and_trains(frame
     found = {result["framework"]: result for result in results(clone / "output").values()}
     for framework in frameworks.split(","):
         assert (found[framework]["status"], found[framework]["training_config"]["max_steps"]) == ("ok", 2)
+
+
+def test_the_wheel_alone_compares_archives_and_holds_no_torch(clone, tmp_path):
+    """`uvx --from . tprimat compare a.zip b.zip` and `pipx run` do this: an environment that has the wheel only."""
+    archives = []
+    for platform, seconds in (("nvd", 1.0), ("amd", 0.9)):
+        folder = bundles.written(tmp_path / platform, bundles.sides({platform: seconds}, runs=3))
+        archives.append(bundles.pack(folder))
+    run = functools.partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    python = tmp_path / "venv" / "bin" / "python"
+    run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    run([python, "-m", "pip", "install", "--quiet", clone], check=True)
+    assert run([python, "-c", "import torch"]).returncode == 1
+    done = run([python.with_name("tprimat"), "compare", *archives, "--output", "out", "--format", "json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    (verdict,) = json.loads((tmp_path / "out" / "compare.json").read_text())["verdicts"]
+    assert verdict["verdict"] == "faster" and verdict["ratio"] == pytest.approx(1 / 0.9, rel=0.01)
+    for command in ("validate", "history", "trace"):
+        assert run([python.with_name("tprimat"), command, "--help"]).stdout.startswith(("Check", "Show", "Divide"))
+    assert run([python.with_name("tprimat"), "train"]).returncode == 2

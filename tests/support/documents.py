@@ -1,8 +1,9 @@
-"""The tables of docs/generated, written between their marker comments: `python -m tests.support.documents`.
+"""The files of docs/generated, tables between their marker comments: `python -m tests.support.documents` writes them.
 
 settings.md has the settings map. Values are those of config.env on eight GPUs of one node; docs/examples/fair keeps a
 CPU run of some frameworks, and the values that such a run read back from its built objects are shown beside them.
-fit.md has the memory that jobs of mega and hf need by the estimate, and the devices that have it.
+fit.md has the memory that jobs of mega and hf need by the estimate, and the devices that have it. result.schema.json
+has the keys of a result and their types as a JSON Schema.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from train.settings_map import environment_rows, map as settings_map, row
 from utils.frameworks import FRAMEWORKS, VENDOR_OF
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.models import NAMES, get
+from utils.results import schema
 from utils.settings.config import ROOT, RunConfig, load
 
 FOLDER = ROOT / "docs" / "generated"
+SCHEMA = FOLDER / "result.schema.json"
 RUNS = ROOT / "docs" / "examples" / "fair"
 GPUS, MODEL = 8, "llama"
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
@@ -171,6 +174,56 @@ def renewed(text: str, found: Mapping[str, str]) -> str:
     return text
 
 
+def result_schema() -> str:
+    """Return result.schema.json, which has what JSON Schema can say: rules between keys are in utils/results/schema.py.
+
+    A value of a section may be null, with its reason in `reasons`, or absent in a result of an earlier version.
+    """
+    sections = {**schema.SECTIONS, **schema.OPTIONAL_SECTIONS}
+    reasons = {"type": "object", "additionalProperties": {"type": "string"}}
+    objects = {
+        name: {
+            "type": "object",
+            "properties": {
+                "reasons": reasons,
+                **{
+                    key: {"type": [*_json_types(kind), "null"]}
+                    for key, kind in (keys | schema.OPTIONAL_KEYS.get(name, {})).items()
+                },
+            },
+        }
+        for name, keys in sections.items()
+    }
+    found = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Result of one run",
+        "description": "Made from utils/results/schema.py; `./tprimat validate` also checks the rules between keys.",
+        "type": "object",
+        "required": ["schema_version", "status", *schema.IDENTITY, *schema.SECTIONS, *schema.SAMPLES],
+        "properties": {
+            "schema_version": {"const": schema.SCHEMA_VERSION},
+            "status": {"enum": [*schema.STATUSES]},
+            "reason": {"type": ["string", "null"]},
+            "warnings": {"type": "array", "items": {"type": "string"}},
+            "source": {"enum": [*schema.SOURCES]},
+            "excluded_steps": reasons,
+            **{key: {"type": _json_types(kind)} for key, kind in schema.IDENTITY.items()},
+            "steps": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+            **{key: {"type": "array", "items": {"type": ["number", "null"]}} for key in schema.SAMPLE_DIGITS},
+            **objects,
+        },
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _json_types(kind: type | tuple[type, ...]) -> list[str]:
+    names = {str: "string", bool: "boolean", dict: "object", list: "array", int: "integer", float: "number"}
+    return (
+        ["number"] if kind == schema.Number else [names[one] for one in (kind if isinstance(kind, tuple) else (kind,))]
+    )
+
+
 if __name__ == "__main__":
+    SCHEMA.write_text(result_schema(), encoding="utf8")
     for document in sorted(FOLDER.glob("*.md")):
         document.write_text(renewed(document.read_text(encoding="utf8"), tables()), encoding="utf8")

@@ -130,7 +130,8 @@ LISTS_OF_ORIGIN = {
 }
 """Lists that `provenance` may hold. Results of earlier versions lack the last two."""
 OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "provenance": {"environment_removed": dict},  # set outside, and kept from the ranks, whose settings decide them
+    # environment_removed: set outside, and kept from the ranks, whose settings decide them
+    "provenance": {"suite_version": str, "environment_removed": dict},
     "resolved_config": {"attention_library": str, "float32_matmul_precision": str, "hf_kernels": str},
     "energy_metrics": {
         "counter_joules": Number,

@@ -1,13 +1,17 @@
 """The settings map: values it sets in each framework, those it cannot set, keys, what is read back, and its tables."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import jsonschema
 import pytest
 
 from evaluate.fairness.certificate import LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, WORK
 from tests.support import documents
+from tests.support.example import example_result
+from tests.support.sides import failed_early, run
 from tests.support.tied_model import LLAMA_1B
 from train.common import trainer
 from train.settings_map import map as settings_map, row as map_row
@@ -248,6 +252,17 @@ def test_the_documents_hold_the_tables_as_they_are_made_and_all_of_them():
     made, pages = documents.tables(), [page.read_text(encoding="utf8") for page in documents.FOLDER.glob("*.md")]
     assert all(documents.renewed(page, made) == page for page in pages), "run python -m tests.support.documents"
     assert all(any(table in page for page in pages) for table in made.values())
+    assert documents.result_schema() == documents.SCHEMA.read_text(encoding="utf8")
+
+
+def test_the_published_schema_accepts_valid_results_and_finds_a_wrong_type_or_a_lost_section():
+    validator = jsonschema.Draft202012Validator(json.loads(documents.SCHEMA.read_text(encoding="utf8")))
+    result = example_result()
+    for good in (result, failed_early(), run("amd", 2, source="log")):
+        assert [str(error) for error in validator.iter_errors(json.loads(json.dumps(good)))] == []
+    assert not validator.is_valid({key: value for key, value in result.items() if key != "gpu_info"})
+    assert not validator.is_valid(result | {"step_times": ["1.0"]})
+    assert not validator.is_valid(result | {"gpu_info": result["gpu_info"] | {"device_count": "8"}})
 
 
 RAN = {
