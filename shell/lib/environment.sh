@@ -63,11 +63,8 @@ show_version() { sed -n 's/^__version__ = "\(.*\)"/tprimat \1/p' "$ROOT/utils/__
 # The help of a module needs any Python 3.10 or later and no package; without one, the start of its docstring is shown.
 show_module_help() { # <module>
   local python
-  for python in "$ROOT/.venv/bin/python" python3 python3.13 python3.12 python3.11 python3.10; do
-    if PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' &>/dev/null; then
-      PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$python" -m "$1" --help
-      return
-    fi
+  for python in "$ROOT/.venv/bin/python" python3{,.13,.12,.11,.10}; do
+    if PYTHONPATH=$ROOT PYTHONSAFEPATH=1 "$python" -m "$1" --help 2>/dev/null; then return; fi
   done
   sed -n '1s/^"""//; p; /^Example:/q' "$ROOT/${1//.//}.py"
 }

@@ -31,7 +31,7 @@ def test_the_list_names_every_script_that_a_person_calls_and_exits_with_0():
     stems = {path.stem for path in ROOT.glob("shell/*.sh")} - inner
     scripts = {stem.removeprefix("run_").replace("_", "-") for stem in stems}
     assert scripts - {"entry"} | {"enter"} <= commands()
-    modules = {path.stem for path in ROOT.glob("evaluate/*.py") if "__main__" in path.read_text(encoding="utf8")}
+    modules = {path.stem for path in ROOT.glob("evaluate/[!_]*.py") if "__main__" in path.read_text(encoding="utf8")}
     assert modules <= commands()
 
 
@@ -80,12 +80,26 @@ def test_completion_offers_every_command(shell):
     assert done.returncode == 0 and commands() <= set(words)
 
 
-def test_bash_completes_the_beginning_of_a_command():
-    offered = f'{door("completion", "bash").stdout}compgen -W "$(complete -p tprimat | cut -d \\\' -f 2)" va'
-    done = subprocess.run(["bash", "-c", offered], capture_output=True, text=True)
-    assert done.stdout == "validate\n", done.stderr
+COMPLETE = 'eval "$("$0" completion bash)"; COMP_WORDS=("$0" "$@") COMP_CWORD=$#; _tprimat; echo "${COMPREPLY[@]}"'
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["com"], {"compare"}),
+        (["compare", "--ba"], {"--band", "--baseline"}),
+        (["train", "--dry"], {"--dry-run"}),
+        (["gpu", "--y"], {"--yes"}),
+        (["train", "MODEL"], {"MODEL=", "MODEL_SIZE="}),
+    ],
+)
+def test_completion_offers_the_options_of_a_command_and_the_settings(words, offered):
+    done = subprocess.run(["bash", "-c", COMPLETE, DOOR, *words], capture_output=True, text=True, timeout=60)
+    assert (set(done.stdout.split()), done.stderr) == (offered, "")
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh on this machine")
 def test_zsh_takes_the_completion():
-    assert subprocess.run(["zsh", "-fc", door("completion", "zsh").stdout]).returncode == 0
+    script = 'eval "$("$0" completion zsh)" && words=(t com) && whence _tprimat'
+    done = subprocess.run(["zsh", "-fc", script, DOOR], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("_tprimat\n", "")
