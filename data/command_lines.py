@@ -6,11 +6,7 @@ from pathlib import Path
 
 from utils.arguments import Parser, from_one
 from utils.settings.config import PLATFORMS
-
-TEXT_UNITS = ("file", "line", "paragraph")
-"""Documents of a .txt file."""
-ON_BAD = ("error", "skip")
-"""What a bad record does."""
+from utils.settings.keys import ON_BAD, TEXT_UNITS
 
 VERIFY = Parser(
     {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from utils import __version__
-from utils.arguments import Parser, run
+from utils.arguments import VERSION, Parser, run
 
 COMMANDS = ("compare", "validate", "history", "trace")
 
@@ -18,7 +17,7 @@ def main() -> int:
         Parser(
             {"command": {"choices": COMMANDS, "help": "its help: tprimat COMMAND --help"}},
             prog="tprimat",
-            description=f"Read results of the suite, version {__version__}; training needs a checkout.",
+            description=f"Read results of the suite, version {VERSION}; training needs a checkout.",
         ).parse_args(sys.argv[1:])
     del sys.argv[1]
     command = importlib.import_module(f"evaluate.{name}")

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evaluate.defaults import BAND, BUDGET_TOKENS, BY, FORMATS, JOINABLE, LEAST_PERCENT, PUBLISHED, TABLES
+from evaluate.metrics.defaults import BAND, BUDGET_TOKENS, BY, FORMATS, JOINABLE, LEAST_PERCENT, PUBLISHED, TABLES
 from evaluate.report.tables import plain
 from utils.arguments import Parser
 from utils.provenance.digests import TOKEN_STREAM_BATCHES

@@ -30,9 +30,9 @@ if __name__ == "__main__":
 
 from evaluate.bundle import as_input
 from evaluate.comparing.writing import check_places, places, write
-from evaluate.defaults import LEAST_PERCENT, PUBLISHED
 from evaluate.frames.files import MissingPackageError
 from evaluate.metrics import prices
+from evaluate.metrics.defaults import LEAST_PERCENT, PUBLISHED
 from evaluate.metrics.prices import PriceError
 from evaluate.report import brief, document, renderers, tables
 from evaluate.report.comparison import Comparison, as_json, compare

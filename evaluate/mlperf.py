@@ -28,9 +28,9 @@ if __name__ == "__main__":
     MLPERF.parse_first()
 
 from evaluate.checks.recorded import grouped
-from evaluate.defaults import BAND
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
+from evaluate.metrics.defaults import BAND
 from evaluate.report.blocks import Block, Card, Lines, Table
 from evaluate.report.renderers import terminal
 from evaluate.report.tables import plain, refusing, shown_on

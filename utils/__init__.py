@@ -3,6 +3,3 @@
 It imports nothing of theirs, and no torch at import time. Begin with `settings/config.py` (the settings of a run) and
 `results/schema.py` (what a result holds).
 """
-
-__version__ = "0.1.0"
-"""Version of the suite. shell/lib/environment.sh, pyproject.toml and every result take it from here."""

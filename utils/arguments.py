@@ -15,11 +15,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from utils import __version__
 from utils.errors import in_one_line
 from utils.redact import holds_secret, text
 from utils.suggestions import did_you_mean
 
+VERSION = "0.1.0"
+"""Of the suite. shell/lib/environment.sh, pyproject.toml and every result take it from here."""
 SETTINGS = Path(__file__).parents[1] / "config.env"
 """File of all settings, whose names an error may suggest."""
 SETTING = "KEY=VALUE"
@@ -161,7 +162,7 @@ class Parser(argparse.ArgumentParser):
             given |= _help_of(text) | {"prog": f"python -m {module}"}
         given.setdefault("allow_abbrev", False)
         super().__init__(**given)
-        self.add_argument("--version", action="version", version=f"tprimat {__version__}")
+        self.add_argument("--version", action="version", version=f"tprimat {VERSION}")
         for name, terms in (options or {}).items():
             self.add_argument(name, **terms)
 

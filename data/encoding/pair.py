@@ -32,9 +32,9 @@ from utils.files import write_whole, written_whole
 from utils.own_files import anything, require_apart, require_ours
 from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
+from utils.settings.keys import ON_BAD
 from utils.written import note
 
-ON_BAD_LINE = ("error", "skip")
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
 """Endings of files that data.clean reads, or that nothing here reads."""
 
@@ -197,8 +197,8 @@ def _joined_source(files: list[dict[str, Any]]) -> dict[str, Any]:
 def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None:
     if workers < 1:
         raise UnusableError(f"workers: got {workers}, wanted at least 1")
-    if on_bad_line not in ON_BAD_LINE:
-        raise UnusableError(f"on bad line: got {on_bad_line!r}, wanted one of {', '.join(ON_BAD_LINE)}")
+    if on_bad_line not in ON_BAD:
+        raise UnusableError(f"on bad line: got {on_bad_line!r}, wanted one of {', '.join(ON_BAD)}")
     for path in inputs:
         if not path.is_file():
             raise UnusableError(f"{path}: no such file; name a .jsonl file")

@@ -26,7 +26,7 @@ from evaluate.acceptance.deciding import (
 from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
 from evaluate.checks.recorded import machine_of
-from evaluate.defaults import PUBLISHED
+from evaluate.metrics.defaults import PUBLISHED
 from evaluate.report.blocks import Lines
 from evaluate.report.groups import without_copies
 from evaluate.report.renderers import UNBROKEN, terminal

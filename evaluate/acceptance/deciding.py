@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from evaluate.acceptance.jobs import Job
 from evaluate.checks.entries import Entry
-from evaluate.defaults import PUBLISHED
 from evaluate.fairness import evidence
+from evaluate.metrics.defaults import PUBLISHED
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning

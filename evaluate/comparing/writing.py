@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from evaluate.defaults import FORMATS
 from evaluate.frames import files
+from evaluate.metrics.defaults import FORMATS
 from evaluate.report import document, own_files as own, renderers
 from evaluate.report.comparison import Comparison, as_json
 from utils import redact

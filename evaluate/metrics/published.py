@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from evaluate.defaults import LEAST_PERCENT
+from evaluate.metrics.defaults import LEAST_PERCENT
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.measured_rate import moment_of
 from evaluate.metrics.metrics import device_of

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from evaluate.report.blocks import Block, Heading, flat
 from evaluate.report.pictures import svg
 from evaluate.report.tables import plain
-from utils import __version__
+from utils.arguments import VERSION
 
 HERE = Path(__file__).parent
 
@@ -41,7 +41,7 @@ def page(title: str, blocks: Sequence[Block], hint: str = "") -> str:
         style=Markup(style),
         script=Markup(script),
         title=title,
-        version=__version__,
+        version=VERSION,
         hint=hint,
         blocks=shown,
         contents=[one for one in shown if isinstance(one, Heading) and one.level == 2 and one.anchor],

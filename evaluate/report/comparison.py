@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks.entries import Entry, Loaded
-from evaluate.defaults import BAND, BUDGET_TOKENS
 from evaluate.metrics import prices
+from evaluate.metrics.defaults import BAND, BUDGET_TOKENS
 from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
@@ -30,7 +30,7 @@ from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.places import Ranking, rankings
 from evaluate.verdict.saving import saving
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
-from utils import __version__
+from utils.arguments import VERSION
 
 COMPARISON_VERSION = 3
 DEFINITIONS = {
@@ -174,7 +174,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return the content of compare.json. The ratio of a verdict is b over a."""
     return {
         "comparison_version": COMPARISON_VERSION,
-        "suite_version": __version__,
+        "suite_version": VERSION,
         "by": comparison.by,
         "baseline": comparison.baseline,
         "band": comparison.band,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from evaluate.report.blocks import HINT, LIST, Block, Card, Cell, Folded, Heading, Lines, Table, Value, flat
 from evaluate.report.tables import BOLD, NORMAL, bullets, markdown_table, markdown_text, plain, text_table
-from utils import __version__
+from utils.arguments import VERSION
 
 WIDEST, UNBROKEN = 100, 100_000
 """Columns of text on a wide terminal, or on none; and of lines that other programs read, or that are to be copied."""
@@ -28,7 +28,7 @@ def terminal(blocks: Sequence[Block], width: int) -> str:
 def markdown(blocks: Sequence[Block]) -> str:
     """Return the blocks as Markdown."""
     found = [text for block in flat(blocks) for text in _markdown(block) if text]
-    return "\n\n".join([*found, f"Made by tprimat {__version__}.\n"])
+    return "\n\n".join([*found, f"Made by tprimat {VERSION}.\n"])
 
 
 def _terminal(block: Block, width: int) -> str:

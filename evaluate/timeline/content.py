@@ -12,7 +12,7 @@ from evaluate.timeline import blocks
 from evaluate.timeline.blocks import DEFINITIONS
 from evaluate.timeline.history import UNITS, Change, History, Story, Track
 from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, by_version
-from utils import __version__
+from utils.arguments import VERSION
 from utils.own_files import Recogniser, json_with
 
 HISTORY_VERSION = 1
@@ -29,7 +29,7 @@ def as_json(history: History) -> dict[str, Any]:
     """Return the content of history.json."""
     return {
         "history_version": HISTORY_VERSION,
-        "suite_version": __version__,
+        "suite_version": VERSION,
         "headline": blocks.headline(history),
         "band": history.band,
         "since_utc": history.since.isoformat() if history.since else None,

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 
 from evaluate.checks.entries import Entry, Loaded
-from evaluate.defaults import BAND
 from evaluate.fairness.losses import LAST_LOSS
+from evaluate.metrics.defaults import BAND
 from evaluate.report.groups import without_copies
 from evaluate.timeline import levels
 from evaluate.timeline.levels import Difference, Level, Levels, Limits

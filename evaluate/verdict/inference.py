@@ -18,8 +18,8 @@ from itertools import accumulate
 import numpy as np
 
 from evaluate.checks.recorded import grouped
-from evaluate.defaults import BAND
 from evaluate.metrics import intervals
+from evaluate.metrics.defaults import BAND
 
 CONFIDENCE = 0.95
 """Share of the trials in which an interval covers the truth: 93 to 98 % in the cells of docs/compare.md."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from evaluate.checks.entries import Entry
-from evaluate.defaults import BAND
 from evaluate.fairness.certificate import unproven_work
 from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
+from evaluate.metrics.defaults import BAND
 from evaluate.metrics.published import Tuning
 from evaluate.verdict import inference
 from evaluate.verdict.pairs import Pair

@@ -9,10 +9,10 @@ from typing import Any
 
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
-from evaluate.defaults import BAND
 from evaluate.fairness.certificate import by_effect, certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING
 from evaluate.metrics import steady
+from evaluate.metrics.defaults import BAND
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import tuning
 from evaluate.metrics.steady import step_times

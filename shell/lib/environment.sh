@@ -58,7 +58,7 @@ require_no_secrets() { # <arguments of the script...>
   for name in PLATFORM RUNTIME LAUNCHER METHOD; do refuse_secret "$name" "${!name:-}"; done
 }
 
-show_version() { sed -n 's/^__version__ = "\(.*\)"/tprimat \1/p' "$ROOT/utils/__init__.py"; }
+show_version() { sed -n 's/^VERSION = "\(.*\)"/tprimat \1/p' "$ROOT/utils/arguments.py"; }
 
 # The help of a module needs any Python 3.10 or later and no package; without one, the start of its docstring is shown.
 show_module_help() { # <module>

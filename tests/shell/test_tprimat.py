@@ -9,7 +9,7 @@ import pytest
 from checkout import ROOT
 from fresh_machine import python_of
 
-from utils import __version__
+from utils.arguments import VERSION
 
 DOOR = ROOT / "tprimat"
 RUN = "name = sys.argv[1]; sys.argv = [name, '--help']; runpy.run_module(name, run_name='__main__', alter_sys=True)"
@@ -44,7 +44,7 @@ def test_every_command_passes_its_help_on(name):
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_help_with_a_command_is_its_help_and_every_command_tells_the_version(name):
     assert door("help", name).stdout == door(name, "--help").stdout
-    assert door(name, "--version").stdout == door("--version").stdout == f"tprimat {__version__}\n"
+    assert door(name, "--version").stdout == door("--version").stdout == f"tprimat {VERSION}\n"
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from utils import __version__
+from utils.arguments import VERSION
 from utils.frameworks import FRAMEWORKS
 from utils.provenance.digests import sha256_code, sha256_files
 from utils.provenance.variables import KNOWN, SPEED_VARIABLES
@@ -42,7 +42,7 @@ def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any
     where = "what started the container did not tell" if os.environ.get("TPRIMAT_IN_CONTAINER") else NO_CONTAINER
     reasons |= {key: where for key, value in (("image", image), ("image_digest", digest)) if not value}
     return {
-        "suite_version": __version__,
+        "suite_version": VERSION,
         "git_commit": git_commit,
         "git_dirty": dirty,
         "code_sha256": sha256_code(ROOT),

@@ -34,6 +34,10 @@ from utils.settings.parsers import (
 from utils.settings.profiling import NO_PROFILE, TOOLS, TORCH
 
 Number = (int, float)
+TEXT_UNITS = ("file", "paragraph", "line")
+"""Documents of a .txt file."""
+ON_BAD = ("error", "skip")
+"""What a bad record does."""
 NO_RECIPE = "none"
 """`fp8_recipe` of a training whose precision is not fp8."""
 Part = Literal["work", "seed", "layout", "means", "model"]
@@ -266,11 +270,9 @@ KEYS: dict[str, Key] = {
         "encoder of text into tokens; auto = gigatoken where it is proven",
     ),
     "ALLOW_REPEAT": Key("allow_repeat", *flag(), "allow more than 4 epochs of the data", InResults("allow_repeat")),
-    "TEXT_UNIT": Key(
-        "text_unit", *choice("file", "paragraph", "line"), "unit of a .txt file that is one document", decides_text=True
-    ),
+    "TEXT_UNIT": Key("text_unit", *choice(*TEXT_UNITS), "unit of a .txt file that is one document", decides_text=True),
     "ON_BAD_RECORD": Key(
-        "on_bad_record", *choice("error", "skip"), "a record that cannot be read: stop, or count it", decides_text=True
+        "on_bad_record", *choice(*ON_BAD), "a record that cannot be read: stop, or count it", decides_text=True
     ),
     "CLEAN": Key(
         "clean",
