@@ -5,6 +5,8 @@ import re
 import pytest
 from checkout import ROOT
 
+from tests.support import bundles, documents
+
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "examples" / "README.md"])
 ROOMS = ("utils", "data", "train", "evaluate", "benchmarks", "tests", "shell")
 LONGEST_README = 120
@@ -45,3 +47,19 @@ def test_the_readme_is_short_enough_to_be_read_and_leads_to_every_page():
     assert len(text.splitlines()) <= LONGEST_README
     names = [page.name for page in PAGES if page.parent == ROOT / "docs"]
     assert [name for name in names if f"(docs/{name})" not in text] == []
+
+
+def test_the_gallery_refuses_a_changed_archive_and_marks_one_that_somebody_has_reproduced(tmp_path):
+    for name, label, seconds in (("mine", "", 1.0), ("theirs", "reproduced-mine", 1.01)):
+        folder = bundles.written(tmp_path / name, bundles.sides({"nvd": seconds}, runs=3, label=label))
+        bundles.pack(folder).rename(tmp_path / f"{name}.zip")
+    mine, theirs = documents.gallery(tmp_path).splitlines()[2:]
+    assert "| 3 | 2026-11-21 |" in mine and "[by another](theirs.zip)" in mine and "not yet" in theirs
+
+    def change(files):
+        with bundles.edited(files, "train_nvd_mega_llama_run1.json") as result:
+            result["step_times"][50] /= 2
+
+    bundles.packed_again(tmp_path / "mine.zip", change, is_listed=True)
+    with pytest.raises(ValueError, match="mine.zip: train_nvd_mega_llama_run1.json"):
+        documents.gallery(tmp_path)

@@ -3,15 +3,19 @@
 settings.md has the settings map. Values are those of config.env on eight GPUs of one node; docs/examples/fair keeps a
 CPU run of some frameworks, and the values that such a run read back from its built objects are shown beside them.
 fit.md has the memory that jobs of mega and hf need by the estimate, and the devices that have it. result.schema.json
-has the keys of a result and their types as a JSON Schema.
+has the keys of a result and their types as a JSON Schema. docs/results/README.md lists the archives of the gallery.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from evaluate.bundle import check
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from train.job.job import Job
 from train.preflight.fit import devices_of, fit_row
 from train.settings_map import environment_rows, map as settings_map, row
@@ -23,6 +27,8 @@ from utils.settings.config import ROOT, RunConfig, load
 
 FOLDER = ROOT / "docs" / "generated"
 SCHEMA = FOLDER / "result.schema.json"
+RESULTS = ROOT / "docs" / "results"
+PAGES = (*sorted(FOLDER.glob("*.md")), RESULTS / "README.md")
 RUNS = ROOT / "docs" / "examples" / "fair"
 GPUS, MODEL = 8, "llama"
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
@@ -161,7 +167,8 @@ def fit_table() -> str:
 def tables() -> dict[str, str]:
     """Return every table by the name in the marker comments around it."""
     values = values_table(default_configs(), read_runs())
-    return {"values of the settings map": values, "keys of the settings map": keys_table(), "fit table": fit_table()}
+    found = {"values of the settings map": values, "keys of the settings map": keys_table(), "fit table": fit_table()}
+    return found | {"results": gallery()}
 
 
 def renewed(text: str, found: Mapping[str, str]) -> str:
@@ -172,6 +179,31 @@ def renewed(text: str, found: Mapping[str, str]) -> str:
         if opened:
             text = f"{head}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
     return text
+
+
+def gallery(folder: Path = RESULTS) -> str:
+    """Return the table of the archives in a folder, a row a job; raise ValueError for one that was changed."""
+    checked = {path: check.check(path) for path in sorted(folder.glob("*.zip"))}
+    if wrong := [f"{path.name}: {line}" for path, one in checked.items() for line in one.faults]:
+        raise ValueError("; ".join(wrong))
+    heads = ("archive", "device", "framework", "model", "method", "tokens/s/GPU", "runs", "day", "suite", "reproduced")
+    of = {entry.result["label"]: path for path, one in checked.items() for entry in one.loaded.entries}
+    lines = [heads, ["---"] * len(heads)]
+    for path, one in checked.items():
+        jobs: dict[tuple[str, ...], list[float]] = {}
+        for result in (entry.result for entry in one.loaded.entries if entry.is_counted):
+            config, origin = result["training_config"], result["provenance"]
+            device = f"{config['num_gpus']} x {result['gpu_info']['device_name']}"
+            model = f"{result['model']} {result['model_size']}, {config['precision']}, SL {config['sequence_length']}"
+            day, suite = origin["started_utc"][:10], f"{origin.get('suite_version')}, {str(origin['git_commit'])[:8]}"
+            key = (device, result["framework"], model, result["method"], day, suite)
+            jobs.setdefault(key, []).append(tokens_per_second_per_gpu(result))
+        again = of.get(f"reproduced-{path.stem}")
+        mark = f"[by another]({again.name})" if again else "not yet"
+        for (*what, day, suite), rates in jobs.items():
+            speed = f"{statistics.geometric_mean(rates):,.0f}"
+            lines.append([f"[{path.stem}]({path.name})", *what, speed, str(len(rates)), day, suite, mark])
+    return "\n".join(map(_line, lines))
 
 
 def result_schema() -> str:
@@ -225,5 +257,5 @@ def _json_types(kind: type | tuple[type, ...]) -> list[str]:
 
 if __name__ == "__main__":
     SCHEMA.write_text(result_schema(), encoding="utf8")
-    for document in sorted(FOLDER.glob("*.md")):
+    for document in PAGES:
         document.write_text(renewed(document.read_text(encoding="utf8"), tables()), encoding="utf8")

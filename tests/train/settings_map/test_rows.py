@@ -249,7 +249,7 @@ def test_one_other_value_is_the_one_difference_and_names_its_keys(framework, key
 
 
 def test_the_documents_hold_the_tables_as_they_are_made_and_all_of_them():
-    made, pages = documents.tables(), [page.read_text(encoding="utf8") for page in documents.FOLDER.glob("*.md")]
+    made, pages = documents.tables(), [page.read_text(encoding="utf8") for page in documents.PAGES]
     assert all(documents.renewed(page, made) == page for page in pages), "run python -m tests.support.documents"
     assert all(any(table in page for page in pages) for table in made.values())
     assert documents.result_schema() == documents.SCHEMA.read_text(encoding="utf8")
