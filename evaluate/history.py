@@ -28,7 +28,7 @@ from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from evaluate.timeline.series import JOINABLE
 from evaluate.verdict.inference import BAND
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
 from utils.own_files import require_ours
@@ -46,7 +46,7 @@ FAILURES = {"slower": SLOWER, "memory": MORE, "loss": CHANGED}
 """Names of --fail-on, and the word of a track that it means."""
 
 
-@tables.refusing(store.ResultError, ForeignFileError)
+@refusing((store.ResultError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(

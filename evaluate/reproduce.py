@@ -40,9 +40,9 @@ from evaluate.bundle.check import check
 from evaluate.checks.entries import Found
 from evaluate.checks.recorded import grouped
 from evaluate.metrics.published import LEAST_PERCENT
-from evaluate.report.tables import plain, refusing
+from evaluate.report.tables import plain
 from evaluate.verdict.side_names import device_name
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code
 from utils.results.schema import Result
@@ -71,7 +71,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options with the arguments of their `add_argument`."""
 
 
-@refusing(ResultError, BundleError)
+@refusing((ResultError, BundleError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(

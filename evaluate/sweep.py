@@ -16,10 +16,10 @@ from pathlib import Path
 
 from evaluate.report.blocks import Lines
 from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
-from evaluate.report.tables import not_written, plain, refusing
+from evaluate.report.tables import not_written, plain
 from evaluate.sweeps import figures
 from evaluate.sweeps.heat_map import png
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import is_png, require_ours
@@ -27,7 +27,7 @@ from utils.results import sweep_file
 from utils.results.sweep_file import SweepError
 
 
-@refusing(SweepError, ForeignFileError)
+@refusing((SweepError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
