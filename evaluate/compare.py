@@ -38,7 +38,7 @@ from evaluate.report import brief, document, renderers, tables
 from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import pairs
 from evaluate.verdict.sentences import NOT_COMPARABLE
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.results import store
 
@@ -46,7 +46,7 @@ __all__ = ("as_json", "main", "write")
 NOTHING_COMPARABLE = 3
 
 
-@tables.refusing(store.ResultError, PriceError, ForeignFileError, MissingPackageError)
+@refusing((store.ResultError, PriceError, ForeignFileError, MissingPackageError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = COMPARE.parse_args(arguments)

@@ -23,9 +23,9 @@ from typing import Any
 
 from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, UNKNOWN, Given, MissingError, build
-from evaluate.report.tables import plain, refusing
+from evaluate.report.tables import plain
 from utils import models
-from utils.arguments import Parser, from_one, run
+from utils.arguments import Parser, from_one, refusing, run
 from utils.errors import ForeignFileError
 from utils.input_files import InputFileError, require_regular
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
@@ -59,7 +59,7 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
     return result
 
 
-@refusing(*BAD_INPUT)
+@refusing(BAD_INPUT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(

@@ -27,10 +27,10 @@ if __name__ == "__main__":
 from evaluate.bundle import as_input
 from evaluate.frames import files, tables
 from evaluate.report.groups import without_copies
-from evaluate.report.tables import not_written, plain, refusing
+from evaluate.report.tables import not_written, plain
 from evaluate.verdict import pairs
 from evaluate.verdict.odd_runs import without_odd_runs
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import require_ours
@@ -75,7 +75,7 @@ def _loaded(paths: Sequence[str | os.PathLike[str]], make: Any) -> Any:
     return frame
 
 
-@refusing(ResultError, ForeignFileError, files.MissingPackageError)
+@refusing((ResultError, ForeignFileError, files.MissingPackageError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = FRAME.parse_args(arguments)

@@ -27,7 +27,7 @@ from evaluate.report import renderers, tables
 from evaluate.timeline import blocks, content, history
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from utils import redact
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
 from utils.own_files import require_ours
@@ -38,7 +38,7 @@ WORDS = dict(zip(FAILURES, (SLOWER, MORE, CHANGED), strict=True))
 """Names of --fail-on, and the word of a track that it means."""
 
 
-@tables.refusing(store.ResultError, ForeignFileError)
+@refusing((store.ResultError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = HISTORY.parse_args(arguments)

@@ -33,10 +33,10 @@ from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.metrics.defaults import BAND
 from evaluate.report.blocks import Block, Card, Lines, Table
 from evaluate.report.renderers import terminal
-from evaluate.report.tables import plain, refusing, shown_on
+from evaluate.report.tables import plain, shown_on
 from evaluate.verdict import inference
 from evaluate.verdict.ratios import with_interval
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
 from utils.results.store import ResultError, require_place, write_json
@@ -116,7 +116,7 @@ def _runs(side: Sequence[System]) -> list[inference.Run]:
     ]
 
 
-@refusing(ForeignFileError, ResultError)
+@refusing((ForeignFileError, ResultError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = MLPERF.parse_args(arguments)

@@ -43,9 +43,9 @@ from evaluate.bundle.archive import BundleError
 from evaluate.bundle.check import check
 from evaluate.checks.entries import Found
 from evaluate.checks.recorded import grouped
-from evaluate.report.tables import plain, refusing
+from evaluate.report.tables import plain
 from evaluate.verdict.side_names import device_name
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code
 from utils.results.schema import Result
@@ -60,7 +60,7 @@ OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", 
 """Settings that no result holds, and that are taken from the command on record where it has them."""
 
 
-@refusing(ResultError, BundleError)
+@refusing((ResultError, BundleError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = REPRODUCE.parse_args(arguments)

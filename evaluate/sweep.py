@@ -24,10 +24,10 @@ if __name__ == "__main__":
 
 from evaluate.report.blocks import Lines
 from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
-from evaluate.report.tables import not_written, plain, refusing
+from evaluate.report.tables import not_written, plain
 from evaluate.sweeps import figures
 from evaluate.sweeps.heat_map import png
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import is_png, require_ours
@@ -35,7 +35,7 @@ from utils.results import sweep_file
 from utils.results.sweep_file import SweepError
 
 
-@refusing(SweepError, ForeignFileError)
+@refusing((SweepError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     path: Path = SWEEP.parse_args(arguments).file

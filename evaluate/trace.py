@@ -29,13 +29,13 @@ from evaluate.report import trace_blocks
 from evaluate.report.blocks import LIST, Block, Heading, Lines
 from evaluate.report.own_files import html_titled
 from evaluate.report.renderers import terminal
-from evaluate.report.tables import plain, refusing
+from evaluate.report.tables import plain
 from evaluate.timing import as_json, breakdown, ceiling
 from evaluate.timing.as_json import is_trace_json
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import align
 from evaluate.timing.stream import TraceError
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.errors import UnusableError
 from utils.files import written_whole
 from utils.own_files import require_apart, require_ours
@@ -48,7 +48,7 @@ RECOGNISERS = {HTML: html_titled(trace_blocks.TITLE), JSON: is_trace_json}
 """Recogniser of each file by its name: only a file that it recognises is replaced."""
 
 
-@refusing(TraceError, ProbeError, UnusableError)
+@refusing((TraceError, ProbeError, UnusableError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = TRACE.parse_args(arguments)

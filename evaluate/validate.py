@@ -26,13 +26,13 @@ from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report import brief
 from evaluate.report.renderers import terminal_width
-from evaluate.report.tables import counted, plain, refusing, text_table
-from utils.arguments import run
+from evaluate.report.tables import counted, plain, text_table
+from utils.arguments import refusing, run
 from utils.housekeeping.archive import MANIFEST
 from utils.results import store
 
 
-@refusing(store.ResultError, BundleError)
+@refusing((store.ResultError, BundleError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = VALIDATE.parse_args(arguments)

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -91,13 +91,11 @@ def exit_code(
     An error is printed in one line. The code is 2 for one of `bad`, 1 for one of `failed` and for a file that cannot be
     used, and 130 for Ctrl-C, of which the line says `interrupted`.
     """
+    expected: tuple[type[Exception], ...] = (OSError, *bad, *failed)
     try:
         return work() or 0
-    except OSError as error:
-        report(error)
-        return 2 if isinstance(error, bad) else 1
-    except (*bad, *failed) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except expected as error:
+        report(error, has_lines=isinstance(error, failed))
         return 2 if isinstance(error, bad) else 1
     except KeyboardInterrupt:
         print(f"error: interrupted{interrupted}", file=sys.stderr)
@@ -115,7 +113,7 @@ def refusing(
             try:
                 return main(*arguments)
             except (*bad, *failed) as error:
-                print(f"error: {text(str(error))}", file=sys.stderr)
+                report(error, has_lines=isinstance(error, failed))
                 return 2 if isinstance(error, bad) else 1
 
         return command
@@ -123,14 +121,16 @@ def refusing(
     return decorated
 
 
-def report(error: OSError) -> None:
-    """Print one line about a file that cannot be used, with the remedy."""
-    if error.errno is None:  # raised by a library or by us, with a text of its own
-        print(f"error: {text(str(error))}", file=sys.stderr)
-        return
-    place = "" if error.filename is None else f"{in_one_line(str(error.filename))}: "
-    reason = error.strerror or str(error)
-    print(f"error: {text(place)}cannot be read or written ({reason}); {_remedy(error)}", file=sys.stderr)
+def report(error: Exception, *, has_lines: bool = False) -> None:
+    """Print one line about an error, without secrets; about a file that cannot be used, with the remedy.
+
+    With `has_lines`, line feeds in its message stay, such as those of a traceback.
+    """
+    message = str(error)
+    if isinstance(error, OSError) and error.errno is not None:  # not raised by a library or by us
+        place = "" if error.filename is None else f"{error.filename}: "
+        message = f"{place}cannot be read or written ({error.strerror or error}); {_remedy(error)}"
+    print(f"error: {text(message) if has_lines else in_one_line(text(message))}", file=sys.stderr)
 
 
 def _remedy(error: OSError) -> str:
@@ -209,20 +209,11 @@ class Parser(argparse.ArgumentParser):
                 continue
             if not name.startswith("--") and name[:2] in known:
                 continue  # `-h` with more behind it, which argparse reads
-            if self._takes_settings() and re.fullmatch(r"-+[A-Z][A-Z0-9_]*=.*", argument):
-                self.error(f"got {argument}, wanted a setting without dashes; did you mean {argument.lstrip('-')}?")
-            self.error(f"got {name}, which is no option{did_you_mean(name, self._words())}")
-
-    def _takes_settings(self) -> bool:
-        return any(action.metavar == SETTING for action in self._actions)
-
-    def _words(self) -> list[str]:
-        """Return what an unknown option may have been meant for: the options, then the settings."""
-        if not self._takes_settings():
-            return list(self._option_string_actions)
-        with suppress(OSError, ValueError):
-            return [*self._option_string_actions, *(f"{key}=..." for key in _KEY.findall(SETTINGS.read_text("utf8")))]
-        return list(self._option_string_actions)
+            keys: list[str] = []
+            if any(action.metavar == SETTING for action in self._actions):
+                with suppress(OSError, ValueError):
+                    keys = _KEY.findall(SETTINGS.read_text("utf8"))
+            self.error(no_option(argument, known, keys))
 
     def _readable(self, message: str) -> str:
         """Return a message of argparse in the form of our own: what was got, what was wanted."""
@@ -256,6 +247,15 @@ def _help_of(text: str) -> dict[str, Any]:
         "usage": argparse.SUPPRESS,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }
+
+
+def no_option(argument: str, options: Iterable[str], settings: Iterable[str]) -> str:
+    """Return the message about an option that a command does not have, with the one that was meant."""
+    keys = list(settings)
+    if keys and re.fullmatch(r"-+[A-Z][A-Z0-9_]*=.*", argument, re.DOTALL):
+        return f"got {argument}, wanted a setting without dashes; did you mean {argument.lstrip('-')}?"
+    name = argument.split("=", 1)[0]
+    return f"got {name}, which is no option{did_you_mean(name, [*options, *(f'{key}=...' for key in keys)])}"
 
 
 def from_one(value: str) -> int:

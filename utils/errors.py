@@ -11,6 +11,8 @@ from utils import redact
 QUOTED_CHARACTERS = 200
 """Limit of a quotation of bad input in an error message."""
 _STRING_CHARACTERS = 70
+_BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and signs that Unicode counts as printable, and that show nothing."""
 
 
 class _Quotation(reprlib.Repr):
@@ -32,8 +34,12 @@ def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """Return a text with control characters, also those of a file name, as escapes such as `\\n` and `\\x1b`."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    """Return a text with control and invisible characters, also those of a file name, as escapes such as `\\n`."""
+    if text.isprintable() and not _BLANK_LETTERS.intersection(text):
+        return text
+    return "".join(
+        c if c.isprintable() and c not in _BLANK_LETTERS else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

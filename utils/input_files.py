@@ -86,7 +86,7 @@ def parse_json(data: bytes, *, nan_is_null: bool = False) -> Any:
         text = data.decode("utf8")
         content = json.loads(
             text,
-            parse_constant=_null if nan_is_null else _no_number,
+            parse_constant=(lambda _: None) if nan_is_null else _no_number,
             parse_int=_integer,
             object_pairs_hook=_object_of_unique_keys,
         )
@@ -148,10 +148,6 @@ def _no_number(text: str) -> NoReturn:
     raise InputFileError(f"{text} is no finite number")
 
 
-def _null(_: str) -> None:
-    return None
-
-
 def _integer(text: str) -> int:
     if len(text) > MOST_DIGITS:
         raise InputFileError(f"got an integer of {len(text):,} digits, wanted at most {MOST_DIGITS}")
@@ -178,7 +174,10 @@ def _check(content: Any, *, may_have_surrogates: bool) -> None:
             if not math.isfinite(value):
                 raise InputFileError("a number is too large for a float")
         elif isinstance(value, str):
-            _check_text(value, may_have_surrogates=may_have_surrogates)
+            if len(value) > LONGEST_TEXT:
+                raise InputFileError(f"got a text of {len(value):,} characters, wanted at most {LONGEST_TEXT:,}")
+            if may_have_surrogates and re.search("[\ud800-\udfff]", value):
+                raise InputFileError(f"the text {quoted(value)} is no Unicode: it holds half of a surrogate pair")
         elif isinstance(value, (dict, list)):
             pending += [(inner, depth + 1) for inner in _to_check(value)]
 
@@ -192,10 +191,3 @@ def _to_check(value: dict[str, Any] | list[Any]) -> Iterator[Any]:
         yield from (end for end in (math.inf, -math.inf) if end in value)
     else:
         yield from value
-
-
-def _check_text(text: str, *, may_have_surrogates: bool) -> None:
-    if len(text) > LONGEST_TEXT:
-        raise InputFileError(f"got a text of {len(text):,} characters, wanted at most {LONGEST_TEXT:,}")
-    if may_have_surrogates and any("\ud800" <= character <= "\udfff" for character in text):
-        raise InputFileError(f"the text {quoted(text)} is no Unicode: it holds half of a surrogate pair")

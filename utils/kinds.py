@@ -38,8 +38,8 @@ PHASES = ("forward", "backward", "optimizer")
 
 RANGE = "tprimat:"
 """A profiler range `tprimat:optimizer` or `tprimat:attention` gives its kind to what is launched inside it."""
-_OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
-"""Ranges that torch.optim.Optimizer opens by itself (torch/optim/optimizer.py, profile_hook_step)."""
+_RANGE = re.compile(rf"Optimizer\.(?:step|zero_grad)#|{RANGE}(?P<kind>{OPTIMIZER}|{ATTENTION})\Z")
+"""These, and those that torch.optim.Optimizer opens by itself (torch/optim/optimizer.py, profile_hook_step)."""
 
 _WRAPPER = "autograd::engine::evaluate_function: "
 _BACKWARD = re.compile(r"Backward\d*$")
@@ -185,6 +185,13 @@ _KERNELS: tuple[tuple[str, str, str], ...] = (
 """Kind, source of the names, and pattern of the name of a kernel in lower case; the first pattern found decides."""
 
 
+_COPIES = (
+    (HOST_COPY, "between host and device", "dtoh|htod|hosttodevice|devicetohost"),
+    (COMMUNICATION, "between devices", "ptop|peer"),
+    (HOST_COPY, "within the host", "host|htoh"),
+)
+
+
 def _first(rows: tuple[tuple[str, str, str], ...], name: str) -> str | None:
     return next((kind for kind, _, pattern in rows if re.search(pattern, name)), None)
 
@@ -212,21 +219,14 @@ def is_backward(name: str) -> bool:
 
 def kind_of_copy(name: str) -> str:
     """Return the kind of a copy or a fill, which the profiler lists apart from the kernels (`Memcpy HtoD ...`)."""
-    lower = name.lower()
-    if "dtoh" in lower or "htod" in lower or "hosttodevice" in lower or "devicetohost" in lower:
-        return HOST_COPY
-    if "ptop" in lower or "peer" in lower:
-        return COMMUNICATION
-    return HOST_COPY if "host" in lower or "htoh" in lower else MEMORY_BOUND
+    return _first(_COPIES, name.lower()) or MEMORY_BOUND
 
 
 @lru_cache(maxsize=1 << 12)
 def kind_of_range(name: str) -> str | None:
     """Return the kind that an annotated range gives to the work inside it; None for a range that gives none."""
-    if _OPTIMIZER_RANGE.match(name):
-        return OPTIMIZER
-    kind = name.removeprefix(RANGE) if name.startswith(RANGE) else ""
-    return kind if kind in (OPTIMIZER, ATTENTION) else None
+    found = _RANGE.match(name)
+    return found and (found["kind"] or OPTIMIZER)
 
 
 def kind_within(outer: str | None, name: str, *, is_range: bool = False) -> str | None:

@@ -11,14 +11,18 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+from utils import input_files
 from utils.errors import ForeignFileError, UnusableError
 
 Recogniser = Callable[[Path], bool]
 
 LARGEST_BYTES = 1 << 28
 """A result of a million steps is smaller."""
+content_of = partial(input_files.content_of, largest=LARGEST_BYTES)
+"""Reader of a file that the suite may have written; it raises InputFileError for a larger one."""
 PNG_MARK = {"Software": "tprimat"}
 """Text of every PNG of the suite, in matplotlib's form."""
 PNG_CHUNK = b"tEXtSoftware\0tprimat"  # W3C, Portable Network Graphics, 11.3.4.3
@@ -47,13 +51,6 @@ def json_with(*keys: str) -> Recogniser:
 def is_png(path: Path) -> bool:
     """Recognise a PNG that was written with PNG_MARK."""
     return content_of(path).startswith(b"\x89PNG") and PNG_CHUNK in content_of(path)
-
-
-def content_of(path: Path) -> bytes:
-    """Return the content of a file; raise OSError if it is larger than any that the suite writes whole."""
-    if path.stat().st_size > LARGEST_BYTES:
-        raise OSError(f"{path} has more than {LARGEST_BYTES:,} bytes")
-    return path.read_bytes()
 
 
 def require_ours(is_ours: Recogniser, *paths: Path, is_folder: bool = False) -> None:

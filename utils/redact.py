@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from utils.secret_forms import MARK, end_of_user, is_plain, is_secret_name, is_value, without_forms, without_shapes
+from utils.secret_forms import (
+    MARK,
+    OF_ADDRESS,
+    end_of_user,
+    is_plain,
+    is_secret_name,
+    is_value,
+    without_forms,
+    without_shapes,
+)
 
 __all__ = ["MARK", "holds_secret", "is_secret_name", "json_value", "text"]
 
@@ -26,8 +35,6 @@ SHORTEST_VALUE = 8
 SECRETS_FILE = Path(__file__).resolve().parents[1] / "secrets.env"
 _NO_TEXT = re.compile("[\0-\x08\udc80-\udcff]")
 """Control characters, and bytes that are no UTF-8."""
-_OF_ADDRESSES = re.compile(r"prox(y|ies)|ur[li]|index|mirror|registry", re.IGNORECASE)
-"""Names of variables whose value may be an address without a scheme."""
 
 
 def text(content: str, environ: Mapping[str, str] | None = None) -> str:
@@ -103,7 +110,7 @@ def _known(environ: Mapping[str, str]) -> list[str]:
 def _secrets_of(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in a variable: its value, or the user information of the address that it holds."""
     _, scheme, rest = (value if "@" in value else unquote(value)).rpartition("://")
-    if "@" in rest and (scheme or _OF_ADDRESSES.search(name)):
+    if "@" in rest and (scheme or re.search(OF_ADDRESS, name, re.IGNORECASE)):
         user = rest[: max(end_of_user(rest), 0)]
         yield from (user, user.partition(":")[2])
     elif is_secret_name(name) and not scheme and not is_plain(value):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 _Rule = tuple[Sequence[str], Callable[[str], str]]
 """Lower-case words, of which each match contains one, and a function that returns a line without the matches."""
@@ -76,10 +76,11 @@ _HOST = re.compile(
     r"(?::\d{1,5})?(?![\w@-])"
 )
 """The beginning of a text that is certainly a host: with a port, a dot, or as an IP address."""
-_OF_ADDRESS = r"(?:prox(?:y|ies)|ur[li]|index|mirror|registry)[\w-]{0,48}"
-"""The end of a name whose value may be an address without a scheme."""
+OF_ADDRESS = r"(?:prox(?:y|ies)|ur[li]|index|mirror|registry)"
+"""Word in a name whose value may be an address without a scheme; at most 48 characters follow."""
 _BARE = re.compile(
-    rf"(?P<name>(?<![\w.-])(?:[\w.-]{{0,48}}?{_OF_ADDRESS}\\*[\"']?\s?[=:]\s?|--[\w-]{{0,48}}?{_OF_ADDRESS}\s)\\*[\"']?)"
+    rf"(?P<name>(?<![\w.-])(?:[\w.-]{{0,48}}?{OF_ADDRESS}[\w-]{{0,48}}\\*[\"']?\s?[=:]\s?"
+    rf"|--[\w-]{{0,48}}?{OF_ADDRESS}[\w-]{{0,48}}\s)\\*[\"']?)"
     r"(?P<rest>[^\s\"'<>\\`]*)"
     r"|(?<![\w.%@/:-])[\w.~%!$*+-]{0,1024}:[^\s@/:,;\"'<>\\]+@(?!sha256:)(?P<host>(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{2,5}(?![\w.]))",
     re.IGNORECASE,
@@ -228,10 +229,6 @@ def without_shapes(line: str) -> str:
     return found if without == decoded else without
 
 
-def _without_behind(line: str) -> str:
-    return _BEHIND.sub(lambda match: match["name"] + MARK, line)
-
-
 def _without_users(line: str) -> str:
     """Return a line without the user information of addresses, also of percent-encoded ones."""
     parts = _ADDRESS.split(line)
@@ -253,12 +250,8 @@ def _without_user(rest: str) -> str:
     return MARK + "".join(characters[end:]) if end >= 0 else rest
 
 
-def _without_bare_users(line: str) -> str:
-    """Return a line without `user:password@` that has no scheme: in values for proxies, and before host:port."""
-    return _BARE.sub(_without_bare_user, line)
-
-
 def _without_bare_user(match: re.Match[str]) -> str:
+    """Return a match of `user:password@` that has no scheme, without it: in values for proxies, before host:port."""
     if match["host"]:
         return f"{MARK}@{match['host']}"
     rest = match["rest"] if _ADDRESS.search(match["rest"]) else _without_user(match["rest"])
@@ -305,7 +298,7 @@ def is_value(name: str, value: str, *, is_strict: bool) -> bool:
 _RULES: tuple[_Rule, ...] = (
     (("://", "%2f", "%252f"), _without_users),
     (_SHAPE_WORDS, without_shapes),
-    (_BEHIND_WORDS, _without_behind),
-    (("@", "%40", "%2540"), _without_bare_users),
+    (_BEHIND_WORDS, partial(_BEHIND.sub, rf"\g<name>{MARK}")),
+    (("@", "%40", "%2540"), partial(_BARE.sub, _without_bare_user)),
     (_NAME_WORDS, _without_named),
 )

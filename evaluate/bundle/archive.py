@@ -5,6 +5,7 @@ No file is unpacked before its name and size are known to be harmless, and no la
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import stat
@@ -17,12 +18,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, Listed, ManifestError, read_manifest, sums
+from utils.housekeeping.archive import CHUNK_BYTES, MANIFEST, MANIFEST_VERSION, PACKED, SUMS, Listed, sums
 from utils.housekeeping.layout import OUTPUT_LAYOUT, Layout
 from utils.input_files import require_regular
 from utils.own_files import LARGEST_BYTES
+from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
 
-CHUNK_BYTES = 1 << 20
 MOST_FILES = 100_000
 SMALL_BYTES = 1 << 30
 """Unpacked size up to which any compression ratio is accepted."""
@@ -81,12 +82,29 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
         if faults := [*_unsafe(members), *_too_large(members, path.stat().st_size)]:
             yield None, faults
             return
+        where = f"{path}: {MANIFEST}"
         try:
-            manifest, listed = read_manifest(archive.read(MANIFEST))
-        except (ManifestError, *UNREADABLE) as error:
-            raise BundleError(f"{path}: {MANIFEST}: {error}") from error
+            manifest = json.loads(archive.read(MANIFEST))
+        except (*UNREADABLE, ValueError) as error:
+            raise BundleError(f"{where}: no manifest of ours ({error})") from error
+        found = checked(manifest, f"{where}: no manifest of ours", BundleError, _KEYS)["files"].items()
+        listed = {
+            name: Listed(**checked(one, f"{where}: files: {name!r}", BundleError, _LISTED)) for name, one in found
+        }
         kinds = {name: kind for name in archive.namelist() if (kind := kind_of(name))}
         yield Bundle(path, archive, manifest, listed, kinds), []
+
+
+_KEYS = {
+    "manifest_version": Wanted(
+        lambda one: one == MANIFEST_VERSION, f"{MANIFEST_VERSION}; use the version of the suite that has packed it"
+    ),
+    "files": OBJECT,
+}
+_LISTED = {
+    "bytes": Wanted(lambda one: is_whole(one, 0), "a whole number from 0"),
+    "sha256": Wanted(is_digest, "64 hexadecimal digits"),
+}
 
 
 def kind_of(name: str) -> str | None:

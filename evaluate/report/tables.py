@@ -6,15 +6,15 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TextIO, TypeVar, cast
+from typing import TextIO
 
 from utils import redact
+from utils.errors import in_one_line
 
-_Main = TypeVar("_Main", bound=Callable[..., int])
 _GAP = "  "
 _UNBROKEN = 20
 """Longest word, such as a number, that is never broken to make a table narrower."""
@@ -27,8 +27,6 @@ LONGEST = 10_000
 """Characters of a text in a report; compare.json has the whole of it."""
 MARGIN = 2000
 """Characters after them that are searched too, so that a secret at the end is recognised as a whole."""
-_BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Letters and signs that Unicode counts as printable, and that show nothing."""
 _MARKED = re.compile(r"[\\`*\[\]~$]|(?<![^\W_])_|_(?![^\W_])")
 """Characters that markdown interprets; an underscore only where it is not inside a word."""
 _BLOCK = re.compile(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+=]\s|-[\s-]*-\s*$|=+\s*$))")
@@ -53,28 +51,7 @@ def _plain(text: str) -> str:
     shown = redact.text(text[: LONGEST + MARGIN])
     if len(text) > LONGEST:
         shown = f"{shown[:LONGEST]}... ({len(text):,} characters)"
-    if shown.isprintable() and not _BLANK_LETTERS.intersection(shown):
-        return shown
-    return "".join(
-        c if c.isprintable() and c not in _BLANK_LETTERS else c.encode("unicode_escape").decode("ascii") for c in shown
-    )
-
-
-def refusing(*bad: type[Exception]) -> Callable[[_Main], _Main]:
-    """Make the `main` of a command end with one line and with 2 for an error of `bad`."""
-
-    def decorated(main: _Main) -> _Main:
-        @wraps(main)
-        def command(*arguments: Any) -> int:
-            try:
-                return main(*arguments)
-            except bad as error:
-                print(f"error: {plain(error)}", file=sys.stderr)
-                return 2
-
-        return cast(_Main, command)
-
-    return decorated
+    return in_one_line(shown)
 
 
 def not_written(place: Path, error: Exception, advice: str = "") -> int:

@@ -7,13 +7,12 @@ manifest with the files of its pair.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from utils.errors import DataError, quoted, shortened
-from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
+from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole, json_in
 from utils.results.schema import LARGEST_INTEGER
 
 MANIFEST_VERSION = 1
@@ -25,10 +24,7 @@ AGAIN = "encode the text again with python -m data.encode"
 
 def read(path: Path) -> dict[str, Any]:
     """Return the content of a manifest; raise DataError for one that is damaged, incomplete or contradicts itself."""
-    try:
-        manifest = json.loads(path.read_text(encoding="utf8"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not JSON ({error}); {AGAIN}") from error
+    manifest = json_in(path, DataError, f"; {AGAIN}")
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if type(version) is not int or version != MANIFEST_VERSION:
         raise DataError(f"{path}: got format_version {quoted(version)}, wanted {MANIFEST_VERSION}; {AGAIN}")
@@ -105,12 +101,8 @@ def _is_file(value: Any) -> bool:
 
 
 def _is_input(value: Any) -> bool:
-    if value is None:
-        return True
-    if not _is_file(value):
-        return False
-    if "files" not in value:
-        return True
+    if value is None or not _is_file(value) or "files" not in value:
+        return value is None or _is_file(value)
     files = value["files"]
     if not isinstance(files, list) or not all(map(_is_file, files)):
         return False

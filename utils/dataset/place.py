@@ -53,13 +53,14 @@ def data_prefix(config: RunConfig, model: str) -> Path:
             f"DATASET={config.dataset}: does not come from a repository; set DATASET=hub, or leave DATASET_REPO, "
             "DATASET_CONFIG and DATASET_REVISION at auto"
         )
+    size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
     if config.dataset == "synth":
-        return config.data_dir / _synth_name(config) / "text"
+        tokenizer = f"_{_digest(config.tokenizer)}" if config.tokenizer else ""
+        return config.data_dir / f"synth_seed{config.seed}_{size}{tokenizer}" / "text"
     if config.dataset in HUB_DATASETS:
         if config.dataset == "hub" and not config.dataset_repo:
             raise UnusableError("DATASET=hub: no repository given; set DATASET_REPO=owner/name")
         named = config.dataset if config.dataset != "hub" else str(config.dataset_repo).replace("/", "--")
-        size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
         return _made_here(config, model, f"{named}_{_tokenizer_name(config, model)}_{size}", ())
     if is_pair(config.dataset):
         return _absolute(config.dataset)
@@ -111,12 +112,6 @@ def text_paths(dataset: str) -> list[Path]:
 
 def _absolute(dataset: str) -> Path:
     return Path(dataset).expanduser().absolute()
-
-
-def _synth_name(config: RunConfig) -> str:
-    size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
-    name = f"synth_seed{config.seed}_{size}"
-    return f"{name}_{_digest(config.tokenizer)}" if config.tokenizer else name
 
 
 def _made_here(config: RunConfig, model: str, name: str, files: tuple[object, ...]) -> Path:

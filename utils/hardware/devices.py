@@ -142,6 +142,5 @@ def _one_torch_device(board: Device) -> Device:
     parts = board.torch_devices_per_board
     if parts == 1:
         return board
-    whole = {number: getattr(board, number) for number in NUMBERS if getattr(board, number) is not None}
-    part = {number: value / parts for number, value in whole.items()} | {"cores": board.cores // parts}
-    return replace(board, name=f"{board.name} (one of {parts} dies)", **part)
+    part = {number: value / parts for number in NUMBERS if (value := getattr(board, number)) is not None}
+    return replace(board, name=f"{board.name} (one of {parts} dies)", **part | {"cores": board.cores // parts})

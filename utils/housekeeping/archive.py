@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from utils import redact
 from utils.arguments import Parser, exit_code, run
@@ -43,13 +43,13 @@ from utils.housekeeping.footprint import ADOPT, FootprintError, open_file, opene
 from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
-from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
 from utils.settings.config import PLATFORMS, ROOT, folders
 
 PACKED = ("result", "log", "comparison", "status", "status page", "probe", "plot", "sweep")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time of the zip format; with real times, the same files would give another archive each time."""
 CHUNK_BYTES = 1 << 20
+"""Size of the pieces in which files are packed, and checked."""
 LONGEST_SECRET_BYTES = 4096
 """Overlap of two pieces of a file in the search for secrets."""
 _PROGRESS_DELAY_SECONDS = 2
@@ -61,10 +61,6 @@ TOOL = "tprimat"
 
 class ArchiveError(RuntimeError):
     """The archive must not or cannot be written; the message names the file."""
-
-
-class ManifestError(ValueError):
-    """A manifest.json that cannot be used; the message states why."""
 
 
 class Listed(NamedTuple):
@@ -191,29 +187,6 @@ def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
     """Return SHA256SUMS of `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
     lines = [f"{files[path].sha256}  {path}\n" for path in sorted(files)]
     return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()
-
-
-def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Listed]]:
-    """Return the content of a manifest.json and its entries by path; raise ManifestError if it is not one."""
-    try:
-        manifest = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ManifestError(f"no manifest of ours ({error})") from error
-    found = checked(manifest, "no manifest of ours", ManifestError, _KEYS)
-    listed = {path: checked(one, f"files: {path!r}", ManifestError, _LISTED) for path, one in found["files"].items()}
-    return manifest, {path: Listed(**one) for path, one in listed.items()}
-
-
-_KEYS = {
-    "manifest_version": Wanted(
-        lambda one: one == MANIFEST_VERSION, f"{MANIFEST_VERSION}; use the version of the suite that has packed it"
-    ),
-    "files": OBJECT,
-}
-_LISTED = {
-    "bytes": Wanted(lambda one: is_whole(one, 0), "a whole number from 0"),
-    "sha256": Wanted(is_digest, "64 hexadecimal digits"),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -151,8 +151,6 @@ def locked(directory: int, where: str, *, create: bool = True) -> Iterator[int]:
 
 
 def _flock(descriptor: int, where: str) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise FootprintError(f"{where}/{LOCK}: is no regular file, so it is not ours; look at it yourself")
     holder = _HELD_BY.fullmatch(os.pread(descriptor, LARGEST_MARKER_BYTES, 0))
     if holder is None:
         raise FootprintError(f"{where}/{LOCK}: is not ours; look at it yourself, or name another folder")

@@ -83,38 +83,31 @@ def entries(
     A folder that is not the suite's is one entry and is not entered. `path` ends with a slash or is empty. Unless
     `is_strict`, a file may have changed since the suite wrote it, or be recognised by its content alone.
     """
-    found = []
-    for name in os.listdir(directory):
-        with suppress(FileNotFoundError):  # removed meanwhile
+    with os.scandir(directory) as scanned:
+        found = sorted((one.name + "/" * one.is_dir(follow_symlinks=False), one.name) for one in scanned)
+    for key, name in found:
+        with ExitStack() as stack, suppress(FileNotFoundError):  # removed meanwhile
+            # only now, so that what has replaced a file meanwhile is compared with the list
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            found.append((name + "/" * stat.S_ISDIR(status.st_mode), name, status))
-    for key, name, status in sorted(found, key=lambda one: one[0]):
-        kind, inner = layout.kind_of(name) if key == name else None, layout.layout_of(name)
-        if key == name:
-            foreign = _why_foreign(directory, path + name, status, kind, listed, is_strict)
-        else:
-            foreign = "a folder that the suite does not make here" if inner is None else "cannot be opened"
-            with ExitStack() as stack, suppress(OSError):
-                if inner is not None:
+            kind, inner = layout.kind_of(name) if key == name else None, layout.layout_of(name)
+            if key == name:
+                foreign = _why_foreign(directory, path + name, status, kind, listed, is_strict)
+            elif inner is None:
+                foreign = "a folder that the suite does not make here"
+            else:
+                foreign = "cannot be opened"
+                with suppress(OSError):
                     inside = stack.enter_context(opened(name, directory))
-                    foreign = _why_not_entered(directory, status, inside, inner, path + name, listed, is_strict)
+                    foreign = _why_not_entered(directory, inside, inner, path + name, listed, is_strict)
                     if foreign is None:
                         yield from entries(inside, inner, listed, path + key, is_strict=is_strict)
-        yield Entry(path + name, directory, name, kind, status, foreign)
+            yield Entry(path + name, directory, name, kind, status, foreign)
 
 
 def _why_not_entered(
-    directory: int,
-    status: os.stat_result,
-    inside: int,
-    layout: Layout,
-    path: str,
-    listed: OnList,
-    is_strict: bool,
+    directory: int, inside: int, layout: Layout, path: str, listed: OnList, is_strict: bool
 ) -> str | None:
-    if not os.path.samestat(status, os.fstat(inside)):
-        return "changed while this ran"
-    if status.st_dev != os.fstat(directory).st_dev:
+    if os.fstat(inside).st_dev != os.fstat(directory).st_dev:
         return "another file system is mounted there"
     if not os.access(".", os.X_OK, dir_fd=inside):
         return "cannot be searched (Permission denied)"
@@ -157,7 +150,7 @@ def _why_unlike(directory: int, path: str, kind: str, *, is_alone: bool) -> str 
 
     A file that `is_alone` must show it itself: a JSON beside it, or its name, is not enough.
     """
-    folder, _, name = path.rpartition("/")
+    name = path.rpartition("/")[2]
     if kind == "archive":
         with open_file(directory, name) as file:
             return None if has_our_end(file) else "a zip file of somebody else, or a damaged one"
@@ -168,11 +161,11 @@ def _why_unlike(directory: int, path: str, kind: str, *, is_alone: bool) -> str 
             content = json.loads(file.read(LARGEST_BYTES))
         if not isinstance(content, dict) or not keys <= content.keys():
             return f"{told} is not the suite's"
-        if kind == "result" and content["label"] != folder.removesuffix(SUPERSEDED).rstrip("/"):
-            return f"a result of label {content['label']!r}, which does not belong here"
-        own = kind == "result" and result_name(*(content[key] for key in ("platform", "framework", "model", "run")))
-        if own and re.sub(r"_attempt[0-9]+\.json$", ".json", name) != own:
-            return f"holds the result {own}"
+        if kind == "result":
+            own = result_name(*(content[key] for key in ("platform", "framework", "model", "run")))
+            own = f"{content['label']}/{own}".lstrip("/")
+            if re.sub(rf"\b{SUPERSEDED}/|_attempt[0-9]+(?=\.json$)", "", path) != own:
+                return f"holds the result {own}"
     elif told.endswith((".png", ".env")) or is_alone:
         mark = PNG_CHUNK if name.endswith(".png") else _OF_A_LOG[name == "matrix.log"] if kind == "log" else None
         if mark is None or not _holds(directory, name, mark):

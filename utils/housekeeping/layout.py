@@ -37,18 +37,16 @@ class Layout:
 
     def kind_of(self, name: str) -> str | None:
         """Return the kind of a file by its name, None if the suite does not write it here."""
-        if (kind := self._kind(name)) is not None:
-            return kind
         unfinished = re.fullmatch(rf"\.(.+)\.{_UNIQUE}", name, re.DOTALL)
-        kind = self._kind(unfinished[1]) if unfinished else None
-        return None if kind is None or kind.endswith("lock") else "temporary"
+        whole = unfinished[1] if unfinished else name
+        kind = next((kind for kind, names in self.files if re.fullmatch(names, whole)), None)
+        if unfinished and kind:
+            return None if kind.endswith("lock") else "temporary"
+        return kind
 
     def layout_of(self, name: str) -> Layout | None:
         """Return the layout of the folder `name`, None if the suite does not make it here."""
         return next((layout for names, layout in self.folders if re.fullmatch(names, name)), None)
-
-    def _kind(self, name: str) -> str | None:
-        return next((kind for kind, names in self.files if re.fullmatch(names, name)), None)
 
 
 def _nested(names: tuple[str, ...], layout: Layout) -> Layout:

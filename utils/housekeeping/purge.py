@@ -63,9 +63,9 @@ class Guarded(NamedTuple):
     parent: int
     layout: Layout
 
-    def entries(self, listed: OnList, *, is_strict: bool = True) -> Iterator[Entry]:
+    def entries(self, listed: OnList) -> Iterator[Entry]:
         """Yield what is in it."""
-        return inventory.entries(self.directory, self.layout, listed, is_strict=is_strict)
+        return inventory.entries(self.directory, self.layout, listed)
 
     def on_list(self) -> OnList:
         """Return the list of the files that the suite wrote into it."""
@@ -131,7 +131,7 @@ def _refuse(folder: Guarded) -> None:
 
 def _refuse_in_use(folder: Guarded) -> None:
     """Raise FootprintError if data are being prepared in the folder, which data/encoding/pair.py locks meanwhile."""
-    for entry in folder.entries({}, is_strict=False):
+    for entry in folder.entries(None):
         if entry.kind == "data lock" and stat.S_ISREG(entry.status.st_mode):
             with footprint.open_file(entry.directory, entry.name) as lock:
                 try:
@@ -165,8 +165,7 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
     entry; returns the number of those of the suite that could not be removed.
     """
     verb = "would remove" if is_dry_run else "removed"
-    left: list[str] = []
-    kept: list[Path] = []
+    left: dict[str, str] = {}
     sizes: list[int | None] = []
     failures = 0
     for entry in folder.entries(folder.on_list()):
@@ -174,17 +173,19 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
             continue
         reason = entry.foreign
         if reason is None:
-            if entry.kind in MARKS or (entry.is_folder and any(Path(entry.path) in path.parents for path in kept)):
+            if entry.kind in MARKS or (entry.is_folder and any(path.startswith(f"{entry.path}/") for path in left)):
                 continue
-            reason = _why_not_removed(entry, is_dry_run)
-            failures += reason is not None
-        if reason is not None:
-            left.append(f"{entry}: {reason}")
-            kept.append(Path(entry.path))
-        else:
+            try:
+                if not is_dry_run:
+                    (os.rmdir if entry.is_folder else os.unlink)(entry.name, dir_fd=entry.directory)
+            except OSError as error:
+                reason = f"could not be removed ({error.strerror})"
+                failures += 1
+        if reason is None:
             print(f"{verb} {entry}")
             sizes.append(None if entry.is_folder else entry.status.st_size)
-    status = os.fstat(folder.directory)
+        else:
+            left[entry.path] = f"{entry}: {reason}"
     try:
         if not is_dry_run:
             # the list goes too: a file that comes later could have the identity of one that is gone
@@ -192,44 +193,31 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
                 if not failures:
                     os.unlink(LIST, dir_fd=folder.directory)
             os.unlink(footprint.LOCK, dir_fd=folder.directory)
-            if not kept:
+            if not left:
                 now = os.stat(folder.path.name, dir_fd=folder.parent, follow_symlinks=False)
                 names = os.listdir(folder.directory)  # noqa: PTH208 a descriptor
-                if names != [MARKER] or not os.path.samestat(status, now):
+                if names != [MARKER] or not os.path.samestat(os.fstat(folder.directory), now):
                     raise OSError(errno.EBUSY, "changed while this ran")
                 # last, so that purge can be run again while the folder is there
                 os.unlink(MARKER, dir_fd=folder.directory)
                 os.rmdir(folder.path.name, dir_fd=folder.parent)
     except OSError as error:
-        left.append(f".: could not be removed ({error.strerror})")
+        left["."] = f".: could not be removed ({error.strerror})"
         failures += 1
     else:
-        if kept:
-            left.append(f"{MARKER}: marks the folder as the suite's while anything else is in it")
+        if left:
+            left[MARKER] = f"{MARKER}: marks the folder as the suite's while anything else is in it"
         else:
-            gone.append(status)
+            gone.append(os.fstat(folder.directory))
             sizes.append(None)
             print(f"{verb} ./")
-    print(*(f"left {line}\n" for line in left), sep="", end="")
+    print(*(f"left {line}\n" for line in left.values()), sep="", end="")
     folders, files = sizes.count(None), [size for size in sizes if size is not None]
     print(
         f"{folder.path}: {verb} {_counted(len(files), 'file')} ({sum(files):,} bytes) and "
         f"{_counted(folders, 'folder')}{f', left {len(left):,}' if left else ''}"
     )
     return failures
-
-
-def _why_not_removed(entry: Entry, is_dry_run: bool) -> str | None:
-    """Remove a file or an empty folder if its name still belongs to it; return the reason if that is impossible."""
-    try:
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(entry.name, dir_fd=entry.directory, follow_symlinks=False), entry.status):
-                if not is_dry_run:
-                    (os.rmdir if entry.is_folder else os.unlink)(entry.name, dir_fd=entry.directory)
-                return None
-    except OSError as error:
-        return f"could not be removed ({error.strerror})"
-    return "changed while this ran"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ FILE_NAME = "events.out.tfevents."
 """Prefix of the name of every event file."""
 FLOAT32_DIGITS = 7
 LARGEST_RECORD = 1 << 26
+_FIXED = {1: struct.Struct("<d"), 5: struct.Struct("<f")}
+"""Numbers of a fixed size, by their type on the wire."""
 _FIELDS = {  # tag of the step time, which identifies the framework: framework, and its other tags
     "iteration-time": (
         "mega",
@@ -37,20 +40,14 @@ _FIELDS = {  # tag of the step time, which identifies the framework: framework, 
 }
 
 
-class _BrokenError(ValueError):
-    """The bytes are not a protocol buffer."""
-
-
 def event_steps(path: Path) -> Iterator[IterationLine]:
     """Yield every step of an event file that has a time; raise OSError if the file cannot be read."""
     by_step: dict[int, dict[str, float]] = {}
     for record in _records(path):
-        try:
+        with suppress(ValueError, LookupError, struct.error):  # damaged
             step, scalars = _scalars(record)
-        except _BrokenError:
-            continue
-        if scalars:
-            by_step.setdefault(step, {}).update(scalars)
+            if scalars:
+                by_step.setdefault(step, {}).update(scalars)
     for timing, (framework, tags) in _FIELDS.items():
         steps = {step: scalars for step, scalars in by_step.items() if timing in scalars}
         first = min(steps, default=1)
@@ -61,11 +58,10 @@ def event_steps(path: Path) -> Iterator[IterationLine]:
 def _iteration(
     path: Path, framework: str, number: int, tags: dict[str, str], scalars: dict[str, float]
 ) -> IterationLine:
-    known = {name: scalars[tag] for tag, name in tags.items() if tag in scalars}
     iteration = IterationLine(
         framework, f"TensorBoard events of {framework}", number, None, f"{path.name}, step {number}"
     )
-    for name, value in known.items():
+    for value, name in ((scalars[tag], name) for tag, name in tags.items() if tag in scalars):
         if math.isfinite(value):
             shortened = float(f"{value:.{FLOAT32_DIGITS}g}")
             setattr(iteration, name, Printed(shortened, abs(value) * 2**-24, FLOAT32_DIGITS))
@@ -79,17 +75,15 @@ def _iteration(
 def _records(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
-            (length,) = struct.unpack("<Q", head[:8])
-            if length > LARGEST_RECORD:
+            (length,) = struct.unpack_from("<Q", head)
+            data = file.read(length + 4) if length <= LARGEST_RECORD else b""
+            if len(data) < length + 4:
                 return
-            data = file.read(length)
-            if len(data) < length or len(file.read(4)) < 4:
-                return
-            yield data
+            yield data[:length]
 
 
 def _scalars(record: bytes) -> tuple[int, dict[str, float]]:
-    """Return the step of an event and its scalars by tag."""
+    """Return the step of an event and its scalars by tag; raise ValueError, LookupError or struct.error if damaged."""
     scalars = {}
     for summary in _values(record, 5, bytes):
         for value in _values(summary, 1, bytes):
@@ -110,30 +104,25 @@ def _protobuf(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            whole, at = _varint(data, at)
-            yield key >> 3, whole
-            continue
-        if kind == 2:
-            size, at = _varint(data, at)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
+        value: int | float | bytes
+        if key & 7 == 0:
+            value, at = _varint(data, at)
+        elif key & 7 == 2:
+            size, start = _varint(data, at)
+            value, at = data[start : start + size], start + size
         else:
-            raise _BrokenError
-        value, at = data[at : at + size], at + size
-        if at > len(data):
-            raise _BrokenError
-        yield key >> 3, value if kind == 2 else struct.unpack("<d" if kind == 1 else "<f", value)[0]
+            fixed = _FIXED[key & 7]
+            value, at = fixed.unpack_from(data, at)[0], at + fixed.size
+        yield key >> 3, value
+    if at > len(data):
+        raise ValueError
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
         value |= (data[at] & 0x7F) << shift
         at += 1
         if data[at - 1] < 0x80:
             return value, at
-    raise _BrokenError
+    raise ValueError

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from utils.logs.lines import Line, Printed, number, rounded_to, whole_number
+from utils.logs.lines import Line, Printed, between, number, rounded_to, whole_number
 from utils.logs.run_log import GIBIBYTE_IN_GB, IterationLine, Memory
 
 NEMO_DIGITS = 4
@@ -37,11 +37,7 @@ _ROCM = "rocm mem usage/free/total/usage_ratio"
 
 def iterations(line: Line) -> Iterator[IterationLine]:
     """Yield every iteration in a line; there may be several if lines were joined without a newline."""
-    starts = list(_starts(line.text))
-    for index, start in enumerate(starts):
-        is_last = index + 1 == len(starts)
-        head = line.text[starts[index - 1].end() if index else 0 : start.start()]
-        body = line.text[start.end() : None if is_last else starts[index + 1].start()]
+    for head, start, body, is_last in between(line.text, _starts(line.text)):
         if _NEMO_HEAD.search(head):
             yield _nemo(line, start, _Fields(body, is_closed=line.is_whole and is_last))
         else:
@@ -65,11 +61,12 @@ class _Fields:
         self.last = pieces[-1]
         self.values: dict[str, str] = {}
         self.twice: list[str] = []
+        """Contradictions in the line, in words."""
         for piece in pieces if is_closed else pieces[:-1]:
             key, colon, value = piece.partition(":")
             key, value = " ".join(key.split()), value.strip()
             if colon and self.values.setdefault(key, value) != value:
-                self.twice.append(key)
+                self.twice.append(f"{key} stands twice in one line, with other values")
 
     def first(self, *keys: str, power: int = 0) -> Printed | None:
         """Return the instantaneous value of the first key that is present, times ten to the `power`.
@@ -85,6 +82,10 @@ class _Fields:
         """Return `key is nan` for each key whose value is not finite."""
         return [f"{key} is {self.values[key]}" for key in keys if _NAN.fullmatch(self.values.get(key, ""))]
 
+    def counted(self, key: str) -> list[str]:
+        """Return a key and its value in words, if that is a number above 0."""
+        return [f"{key}: {self.values[key]}"] if self.whole(key) else []
+
     def whole(self, key: str) -> int | None:
         """Return the integer of a key."""
         return whole_number(self.values.get(key))
@@ -95,7 +96,7 @@ def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> I
     memory = tuple(_device_memory(fields, line.where))
     is_primus = bool(rank or memory or {_TOKENS, _TOKENS_D} & fields.values.keys())
     has_microseconds = bool(time and time[1])
-    iteration = IterationLine(
+    return IterationLine(
         framework="prim" if is_primus else "mega",
         format=_primus_format(fields, bool(time)) if is_primus else _megatron_format(time),
         number=int(start[1]),
@@ -111,15 +112,10 @@ def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> I
         consumed_samples=fields.whole("consumed samples"),
         world_size=int(rank[2]) if rank else None,
         is_mean_of_two=int(start[1]) == 2 and (has_microseconds or (is_primus and bool(time))),
-        not_finite=fields.not_finite("lm loss", "grad norm"),
+        not_finite=fields.not_finite("lm loss", "grad norm") + fields.counted("number of nan iterations"),
+        troubles=fields.counted("number of skipped iterations") + fields.twice,
         memory=memory,
     )
-    if fields.whole("number of nan iterations"):
-        iteration.not_finite.append(f"number of nan iterations: {fields.values['number of nan iterations']}")
-    if fields.whole("number of skipped iterations"):
-        iteration.troubles.append(f"number of skipped iterations: {fields.values['number of skipped iterations']}")
-    iteration.troubles += [f"{key} stands twice in one line, with other values" for key in fields.twice]
-    return iteration
 
 
 def _primus_format(fields: _Fields, has_time: bool) -> str:
@@ -159,7 +155,7 @@ def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> IterationLine:
         return rounded_to(NEMO_DIGITS, fields.first(key))
 
     step = fields.whole("global_step")
-    iteration = IterationLine(
+    return IterationLine(
         framework="nemo",
         format="NeMo / Lightning, 4 significant digits",
         number=(int(start[1]) if step is None else step) + 1,
@@ -174,10 +170,9 @@ def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> IterationLine:
         global_batch_size=fields.whole("global_batch_size"),
         consumed_samples=fields.whole("consumed_samples"),
         not_finite=fields.not_finite("reduced_train_loss", "grad_norm"),
+        troubles=fields.twice,
         memory=tuple(_nemo_memory(fields, line.where)),
     )
-    iteration.troubles += [f"{key} stands twice in one line, with other values" for key in fields.twice]
-    return iteration
 
 
 def _nemo_memory(fields: _Fields, where: str) -> Iterator[Memory]:

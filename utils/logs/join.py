@@ -29,11 +29,12 @@ class Joined:
 
     def add(self, line: IterationLine) -> None:
         """Add one more line: another iteration, or missing values of a known one."""
-        for name, value in (
-            ("world_size", line.world_size),
-            ("total_steps", line.total),
-            ("global_batch_size", line.global_batch_size),
-        ):
+        figures = {
+            "world_size": line.world_size,
+            "total_steps": line.total,
+            "global_batch_size": line.global_batch_size,
+        }
+        for name, value in figures.items():
             if value is not None:
                 self.note(name, value, line.where)
         known = self.by_number.setdefault(line.number, line)
@@ -64,10 +65,6 @@ class Joined:
             known.tokens = line.tokens  # every rank uses its own clock; the slowest rank determines the step
         known.not_finite = known.not_finite or line.not_finite
         known.troubles = known.troubles or line.troubles
-
-    def in_order(self) -> list[IterationLine]:
-        """Return the iterations, sorted by number."""
-        return [self.by_number[number] for number in sorted(self.by_number)]
 
 
 def to_steps(iterations: Sequence[IterationLine]) -> tuple[tuple[Step, ...], dict[int, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -115,6 +115,16 @@ def _starts(piece: bytes) -> set[int]:
 def _clean(line: bytes) -> str:
     text = line.decode("utf8", "replace")
     return _ANSI.sub("", text) if "[" in text else text
+
+
+def between(text: str, starts: Iterable[re.Match[str]]) -> Iterator[tuple[str, re.Match[str], str, bool]]:
+    """Yield each start in a text, with what is before it and up to the next one, and whether it is the last."""
+    found = list(starts)
+    ends = [0, *(start.end() for start in found)]
+    for place, start in enumerate(found):
+        is_last = start is found[-1]
+        body = text[start.end() : None if is_last else found[place + 1].start()]
+        yield text[ends[place] : start.start()], start, body, is_last
 
 
 def number(text: str | None, power: int = 0) -> Printed | None:

@@ -22,6 +22,7 @@ FRAMEWORKS = ("prim", "nemo", "mega", "bridge", "torchtitan", "hf", "ours")
 ASKED = "asked"
 """`where` of a fact that the caller knew and the log does not contain."""
 FEW_DIGITS = 4
+_SAME = {"mega", "bridge"}
 NO_ITERATION = "no line tells of an iteration"
 _OF_TOKENS = ("sequence_length", "global_batch_size", "world_size")
 
@@ -83,9 +84,7 @@ class _Reading:
 
     def _keep_largest(self, found: Iterable[Memory]) -> None:
         for one in found:
-            known = self.memory.get(one.meaning)
-            if known is None or one.gb > known.gb:
-                self.memory[one.meaning] = one
+            self.memory[one.meaning] = max(self.memory.get(one.meaning, one), one, key=lambda memory: memory.gb)
 
     def framework(self, family: str) -> str:
         """Return the framework that printed the lines of a family."""
@@ -135,10 +134,8 @@ def _family(iteration: IterationLine) -> str:
 
 def _choose(framework: str, reading: _Reading, names: str) -> str:
     found = {family: reading.framework(family) for family in reading.joined}
-    if framework == "auto" and len(found) == 1:
-        return next(iter(found))
-    same = ("mega", "bridge")  # Bridge prints Megatron's line
-    fitting = [family for family, name in found.items() if name == framework or (name in same and framework in same)]
+    # Bridge prints Megatron's line
+    fitting = [family for family, name in found.items() if framework in ("auto", name) or {framework, name} == _SAME]
     if len(fitting) == 1:
         return fitting[0]
     if not found and framework != "auto":
@@ -146,14 +143,14 @@ def _choose(framework: str, reading: _Reading, names: str) -> str:
     if not found:
         raise LogFormatError(f"{names}: {NO_ITERATION}; is it the log of a training? docs/logs.md names the formats")
     held = " and ".join(sorted(set(found.values())))
-    if framework == "auto" or fitting:
+    if fitting:
         raise LogFormatError(f"{names}: iterations of {held} in several formats; say which with --framework")
     raise LogFormatError(f"{names}: no iteration of {framework}, but of {held}; say --framework auto")
 
 
 def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: Mapping[str, int]) -> RunLog:
     """Return the run; raise ContradictionError if the log contradicts `known`."""
-    iterations = joined.in_order()
+    iterations = [joined.by_number[number] for number in sorted(joined.by_number)]
     found, notes = dict(joined.facts), []
     if (count := parameter_count(found)) is not None:
         found["parameter_count"] = count

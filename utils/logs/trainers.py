@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from utils.logs.lines import Line, number, whole_number
+from utils.logs.lines import Line, between, number, whole_number
 from utils.logs.run_log import GIBIBYTE_IN_GB, IterationLine, Memory
 from utils.results.step_line import parse_step
 from utils.settings.profiling import PROFILED
@@ -34,10 +34,7 @@ def titan_steps(line: Line) -> Iterator[IterationLine]:
     """Yield every step of torchtitan in a line."""
     if "tps:" not in line.text:
         return
-    starts = list(_TITAN_STEP.finditer(line.text))
-    for index, start in enumerate(starts):
-        is_last = index + 1 == len(starts)
-        body = line.text[start.end() : None if is_last else starts[index + 1].start()]
+    for _, start, body, is_last in between(line.text, _TITAN_STEP.finditer(line.text)):
         is_closed = is_last and line.is_whole
         values = {match[1]: match[2] for match in _TITAN_FIELD.finditer(body) if match[3] or is_closed}
         step = whole_number(start[1])

@@ -97,9 +97,7 @@ def largest_micro_batch(
     """
     share = config.global_batch_size // config.data_parallel_size
     largest = config.micro_batch_size if below is None else min(config.micro_batch_size, below - 1)
-    for size in range(largest, 0, -1):
-        if share % size:
-            continue
+    for size in (size for size in range(largest, 0, -1) if share % size == 0):
         smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
         if estimate(smaller, framework, spec).total_gb <= capacity_gb:
             return size

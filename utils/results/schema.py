@@ -130,8 +130,12 @@ LISTS_OF_ORIGIN = {
 }
 """Lists that `provenance` may hold. Results of earlier versions lack the last two."""
 OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    # environment_removed: set outside, and kept from the ranks, whose settings decide them
-    "provenance": {"suite_version": str, "environment_removed": dict},
+    "provenance": {
+        **dict.fromkeys(LISTS_OF_ORIGIN, list),
+        "suite_version": str,
+        "environment_removed": dict,  # set outside, and kept from the ranks, whose settings decide them
+    },
+    "fingerprint": {"licences": dict},  # of data set and tokenizer
     "resolved_config": {"attention_library": str, "float32_matmul_precision": str, "hf_kernels": str},
     "energy_metrics": {
         "counter_joules": Number,
@@ -216,6 +220,7 @@ CONTENTS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "framework_versions": (_SCALAR, "an object of texts"),
     "environment": (_SCALAR, "an object of texts"),
     "environment_removed": (str, "an object of texts"),
+    "licences": (str, "texts or null by name"),
     "throttled_percent": (Number, "an object of numbers"),
     "throttle_before": (str, "a list of texts"),
     "throttle_after": (str, "a list of texts"),
@@ -335,12 +340,6 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
     if not isinstance(reasons, dict) or not all(map(is_text, reasons.values())):
         return [f"{section}.reasons: got {quoted(reasons)}, wanted texts by key"]
     found = []
-    for key, wanted in LISTS_OF_ORIGIN.items() if section == "provenance" else ():
-        names = value.get(key, ["left out"])
-        if not isinstance(names, list) or not names or not all(map(is_text, names)):
-            found.append(f"{section}.{key}: got {quoted(names)}, wanted {wanted}")
-    if section == "fingerprint" and not _is_licences(value.get("licences", {})):
-        found.append(f"{section}.licences: got {quoted(value['licences'])}, wanted texts or null by name")
     optional = {key: kind for key, kind in OPTIONAL_KEYS.get(section, {}).items() if key in value}
     for key, kind in (dict(keys) | optional).items():
         if value.get(key) is None:
@@ -368,11 +367,6 @@ def time_of(text: object) -> datetime:
     return found.astimezone(timezone.utc) if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def _is_licences(value: Any) -> bool:
-    """Check the licences of data set and tokenizer; results of earlier versions have none."""
-    return isinstance(value, dict) and all(one is None or isinstance(one, str) for one in value.values())
-
-
 def _long_names(result: Mapping[str, Any]) -> list[str]:
     """Return a line for each name that is too long for a table."""
     names = {
@@ -389,6 +383,8 @@ def _long_names(result: Mapping[str, Any]) -> list[str]:
 
 def _content_problem(key: str, value: Any) -> str | None:
     """Return what the values of a nested object or list have to be, where they are not."""
+    if key in LISTS_OF_ORIGIN:
+        return None if value and all(map(is_text, value)) else LISTS_OF_ORIGIN[key]
     if key not in CONTENTS:
         return None
     kind, wanted = CONTENTS[key]
@@ -397,15 +393,13 @@ def _content_problem(key: str, value: Any) -> str | None:
 
 
 def _sample_problems(result: Mapping[str, Any]) -> list[str]:
-    lists = {key: result.get(key) for key in SAMPLES}
+    lists: dict[str, Any] = {key: result.get(key) for key in SAMPLES}
     wrong = [key for key, values in lists.items() if not isinstance(values, list)]
     if wrong:
         return [f"{key}: got {quoted(lists[key])}, wanted a list" for key in wrong]
-    lengths = {key: len(values or []) for key, values in lists.items()}
-    found = []
-    if len(set(lengths.values())) != 1:
-        found.append(f"samples: lists of unequal length {lengths}")
-    steps = lists["steps"] or []
+    lengths = {key: len(values) for key, values in lists.items()}
+    found = [f"samples: lists of unequal length {lengths}"] if len(set(lengths.values())) != 1 else []
+    steps = lists["steps"]
     if not all(_is_instance(step, int) and step >= 1 for step in steps) or sorted(set(steps)) != steps:
         found.append("steps: wanted rising step numbers from 1, each once")
     is_ok, source = result.get("status") == "ok", result.get("source")
@@ -418,14 +412,11 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
     }
     for key in SAMPLE_DIGITS:
         allowed_null = may_be_null.get(key, False)
-        if set(map(type, lists[key] or [])) <= {float} and all(map(math.isfinite, lists[key] or [])):
+        if set(map(type, lists[key])) <= {float} and all(map(math.isfinite, lists[key])):
             continue  # nearly every list, checked in a tenth of the time
-        for value in lists[key] or []:
-            if (value is None and not allowed_null) or (value is not None and not _is_instance(value, Number)):
-                found.append(
-                    f"{key}: got {quoted(value)}, wanted finite numbers" + (" or null" if allowed_null else "")
-                )
-                break
+        wrong = [one for one in lists[key] if not (allowed_null if one is None else _is_instance(one, Number))]
+        if wrong:
+            found.append(f"{key}: got {quoted(wrong[0])}, wanted finite numbers{' or null' * allowed_null}")
     return found
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from utils.errors import ConfigError
 from utils.frameworks import FRAMEWORKS, VENDOR_OF, can_train, counterpart, in_all
-from utils.models import get
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFILE, TOOLS, Profile
@@ -219,24 +218,10 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
         ),
     ):
         rules.refuse(*rule)
-    if "titan" in names:
-        _check_titans_window(rules, typed)
 
 
 def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
-
-
-def _check_titans_window(rules: Rules, typed: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a sequence longer than the model's window, which torchtitan 0.2.2 does not have."""
-    for name in typed["models"]:
-        window = get(name, typed["model_size"], proxy_layers=typed["proxy_layers"]).sliding_window
-        rules.refuse(
-            window is not None and typed["sequence_length"] > window,
-            "FRAMEWORK MODEL SL",
-            f"torchtitan's models have no attention window, and {name} has one of {window} tokens; use mega or hf, "
-            f"or SL={window} or less",
-        )
 
 
 def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:

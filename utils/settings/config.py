@@ -308,13 +308,20 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
             "SL MODEL",
             f"{name} has {spec.max_position_embeddings} positions at most; use as many or fewer",
         )
+        rules.refuse(  # torchtitan 0.2.2
+            "titan" in config.frameworks and spec.sliding_window and config.sequence_length > spec.sliding_window,
+            "FRAMEWORK MODEL SL",
+            f"torchtitan's models have no attention window, and {name} has one of {spec.sliding_window} tokens; use "
+            f"mega or hf, or SL={spec.sliding_window} or less",
+        )
 
 
 def _derived_label(typed: Mapping[str, object], platform: str) -> str:
     """Return the name of the results folder for any but the default kind of run; empty for the default."""
-    usual_size = "tiny" if platform == "cpu" else "full"
-    parts = [str(typed["method"])] if typed["method"] != "equal" else []
-    parts += [str(typed["model_size"])] if typed["model_size"] != usual_size else []
-    parts += [f"nodes{typed['nodes']}"] if typed["nodes"] != 1 else []
-    parts += [profiles.PROFILED] if typed["profile"] != profiles.NO_PROFILE else []
-    return "_".join(parts)
+    parts = (  # of the label, each with its usual value
+        (str(typed["method"]), "equal"),
+        (str(typed["model_size"]), "tiny" if platform == "cpu" else "full"),
+        (f"nodes{typed['nodes']}", "nodes1"),
+        (profiles.NO_PROFILE if typed["profile"] == profiles.NO_PROFILE else profiles.PROFILED, profiles.NO_PROFILE),
+    )
+    return "_".join(part for part, usual in parts if part != usual)

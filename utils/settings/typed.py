@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from utils.arguments import no_option
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, values_of
 from utils.settings.keys import KEYS
 from utils.settings.layers import ELSEWHERE, parse_values
-from utils.suggestions import closest, did_you_mean
+from utils.suggestions import closest
 
 ALMOST = 0.8
 """Least similarity of a variable to a setting that makes it a slip, for scripts that also take other variables."""
@@ -26,8 +27,7 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
     A script that reads config.env takes its options and settings only, and the value of each setting is checked. Other
     scripts say themselves what they take; here only what is almost an option or a setting is refused.
     """
-    header = re.match(r"(?:#.*\n)*", script.read_text(encoding="utf8"))
-    text = header[0] if header else ""
+    text = re.split(r"(?m)^(?!#)", script.read_text(encoding="utf8"), maxsplit=1)[0]
     if module := re.search(r" Help: (\S+)$", text, re.MULTILINE):
         text = (ROOT / module[1]).read_text(encoding="utf8").split('"""')[1]
     usage = re.search(r"^(?:# )?Usage:(.*?)^(?:# )?Reads:", text, re.DOTALL | re.MULTILINE)
@@ -36,7 +36,7 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
     if "config.env" in text:
         for argument in settings:
             if argument.startswith("-"):
-                raise ConfigError(f"{script.name}: {_no_option(argument, options)}")
+                raise ConfigError(f"{script.name}: {no_option(argument, options, KEYS)}; see --help")
         is_sweep = "VALUE,VALUE" in text  # train.sweep checks the other values of a setting
         parse_values(values_of(platform, [_with_one_value(one) for one in settings] if is_sweep else settings))
     else:
@@ -47,14 +47,6 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
 def _with_one_value(setting: str) -> str:
     key, equals, values = setting.partition("=")
     return key + equals + values.partition(",")[0]
-
-
-def _no_option(argument: str, options: Sequence[str]) -> str:
-    if re.match(r"-+[A-Z][A-Z0-9_]*=", argument):
-        return f"got {argument}, wanted a setting without dashes; did you mean {argument.lstrip('-')}?"
-    name = argument.split("=", 1)[0]
-    near = did_you_mean(name, (*options, *(f"{key}=..." for key in KEYS)))
-    return f"got {name}, which is no option{near}; see --help"
 
 
 def _refuse_slip(argument: str, options: Sequence[str], script: str) -> None:

@@ -137,7 +137,7 @@ RACES = {  # call, name of its file, what happens at the first such call; then e
     ),
     "a file is replaced": (
         *("unlink", "compare.html", lambda place: replace(place.output / RESULT)),
-        *(1, f"left {RESULT}: changed while this ran", {RESULT}),
+        *(0, f"left {RESULT}: changed since the suite wrote it", {RESULT}),
     ),
     "a file comes at the end": (
         *("unlink", LOCK, lambda place: (place.output / "new").write_text("mine")),
