@@ -90,6 +90,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 PRINTS = "prints only"
 OF_A_JOB = "started by train.launch, which checks; writes its result only where there is none"
 WRITE_NOTHING_NAMED = {
+    "evaluate.__main__": "starts compare, history, trace or validate",
     "evaluate.fingerprint": PRINTS,
     "evaluate.reproduce": PRINTS,
     "evaluate.sweep": "writes beside the file that it reads; see tests/evaluate/sweeps/test_sweep.py",
