@@ -46,7 +46,7 @@ _ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([
 
 
 class ReaderError(RuntimeError):
-    """The GPUs of the job cannot be read at all; the message contains the reason and, if there is one, the remedy."""
+    """The GPUs of the job, or its processors, cannot be read at all; the message has the reason and a known remedy."""
 
 
 class RuntimeUnknownError(RuntimeError):
@@ -100,17 +100,17 @@ class Gpu(ABC):
         try:
             return call()
         except self._errors as error:
-            codes = {code_of(one) for one in (error, error.__cause__) if one is not None}
+            raised = [one for one in (error, error.__cause__) if one is not None]
+            # AMD SMI has a function for the code, NVML an attribute
+            codes = {
+                one.get_error_code() if hasattr(one, "get_error_code") else getattr(one, "value", None)
+                for one in raised
+            }
             if codes & self.LOST:
                 raise GpuLostError(f"the GPU is lost: {in_one_line(error)}") from error
             if codes & self.FINAL:
                 self.why[name] = f"{type(error).__name__}: {in_one_line(error)}"
             return None
-
-
-def code_of(error: BaseException) -> Any:
-    """Return the code of an error of AMD SMI or NVML; None for another error."""
-    return error.get_error_code() if hasattr(error, "get_error_code") else getattr(error, "value", None)
 
 
 def in_one_line(error: Exception) -> str:
