@@ -11,6 +11,7 @@ Linux only; see prctl(2).
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -160,22 +161,28 @@ def run_step(
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, preexec_fn=tied()
     )
-    while process.poll() is None and not stop:
-        refresh()
-        time.sleep(STEP_POLL_SECONDS)
+    wait_until(lambda: process.poll() is not None, stop=stop, refresh=refresh)
     if stop:
         end_descendants(LAUNCHER_GRACE_SECONDS)
     return stop.exit_code(otherwise=process.wait())
 
 
 def wait_until(
-    is_true: Callable[[], bool], seconds: float, stop: object = None, poll_seconds: float = STEP_POLL_SECONDS
+    is_true: Callable[[], bool],
+    seconds: float = math.inf,
+    stop: object = None,
+    poll_seconds: float = STEP_POLL_SECONDS,
+    refresh: Callable[[], object] = lambda: None,
 ) -> bool:
-    """Wait until `is_true` and return True; return False after `seconds` or a request to stop."""
+    """Wait until `is_true` and return True; return False after `seconds` or a request to stop.
+
+    `refresh` is called every `poll_seconds` meanwhile.
+    """
     deadline = time.monotonic() + seconds
     while not is_true():
         if stop or time.monotonic() > deadline:
             return False
+        refresh()
         time.sleep(poll_seconds)
     return True
 
