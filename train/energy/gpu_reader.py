@@ -49,10 +49,6 @@ class ReaderError(RuntimeError):
     """The GPUs of the job, or its processors, cannot be read at all; the message has the reason and a known remedy."""
 
 
-class RuntimeUnknownError(RuntimeError):
-    """CUDA or HIP could not be asked for the devices; the message contains the reason."""
-
-
 class GpuLostError(RuntimeError):
     """A GPU that was read before does not answer any more."""
 
@@ -179,7 +175,7 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> tuple[list[str]
     return None, said[-1].removeprefix("error: ")
 
 
-@refusing((), failed=(RuntimeUnknownError,))
+@refusing((), failed=(ReaderError,))
 def main() -> int:
     """Print the bus ids as a JSON list."""
     options = {"--platform": {"required": True, "choices": FUNCTIONS}}
@@ -194,7 +190,7 @@ def _bus_ids(platform: str) -> list[str]:
 
     def call(name: str, *arguments: Any) -> None:
         if code := getattr(runtime, name)(*arguments):
-            raise RuntimeUnknownError(f"{name} returned {code}")
+            raise ReaderError(f"{name} returned {code}")
 
     count, found = ctypes.c_int(), []
     get_count, get_bus_id = FUNCTIONS[platform]
@@ -225,7 +221,7 @@ def _library(platform: str) -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError as error:
             problem = str(error)
-    raise RuntimeUnknownError(f"the runtime of the GPUs cannot be loaded ({problem})")
+    raise ReaderError(f"the runtime of the GPUs cannot be loaded ({problem})")
 
 
 if __name__ == "__main__":

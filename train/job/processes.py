@@ -80,13 +80,12 @@ def descendants() -> list[psutil.Process]:
     return [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
 
 
-def end_descendants(grace_seconds: float) -> list[psutil.Process]:
+def end_descendants(grace_seconds: float) -> None:
     """End all processes below this one: SIGTERM to all, SIGKILL to those that still run after `grace_seconds`.
 
-    Returns the processes that were found. Raises TimeoutError if one survives SIGKILL, because it waits in the kernel
-    for a broken device or network file system.
+    Raises TimeoutError if one survives SIGKILL, because it waits in the kernel for a broken device or network file
+    system.
     """
-    found = descendants()
     for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, KILL_WAIT_SECONDS)):
         deadline = time.monotonic() + seconds
         signalled: set[int] = set()
@@ -99,7 +98,7 @@ def end_descendants(grace_seconds: float) -> list[psutil.Process]:
                 break
             time.sleep(0.05)
         else:
-            return found
+            return
     left = ", ".join(str(process.pid) for process in alive)
     raise TimeoutError(f"process {left} did not end within {KILL_WAIT_SECONDS:.0f} s of SIGKILL; look at its device")
 
