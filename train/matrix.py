@@ -27,7 +27,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,7 @@ from train.machine import gpus
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit import terminal_table
 from train.runner import plan
-from train.runner.run_job import POLL_SECONDS, follow_up, run_job, run_on_other_node, show_ends
+from train.runner.run_job import follow_up, run_job, run_on_other_node, show_ends
 from train.runner.state import (
     CHECKS,
     COMPARISON,
@@ -133,9 +132,7 @@ def _install(refresh: Callable[[], None], stop: processes.StopRequest) -> int:
     process = subprocess.Popen(
         [str(SETUP)], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=processes.tied()
     )
-    while process.poll() is None and not stop:
-        refresh()
-        time.sleep(POLL_SECONDS / 2)
+    processes.wait_until(lambda: process.poll() is not None, stop=stop, refresh=refresh)
     if stop.signal is not None:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
@@ -270,12 +267,13 @@ def _reading(
 def _pause(seconds: float, view: View, status: StatusFile, stop: processes.StopRequest) -> None:
     if not seconds:
         return
-    status.matrix.pause = f"cooling down for {seconds:g} s"
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and not stop:
+
+    def refresh() -> None:
         view.refresh()
         status.write_sometimes()
-        time.sleep(min(POLL_SECONDS, seconds))
+
+    status.matrix.pause = f"cooling down for {seconds:g} s"
+    processes.wait_until(lambda: False, seconds, stop, refresh=refresh)
     status.matrix.pause = None
 
 

@@ -16,6 +16,7 @@ them (`environment`).
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform as python_platform
 import sys
@@ -23,31 +24,48 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from train.command_lines import PROBE, QUICK_SECONDS, SECONDS
-
-if __name__ == "__main__":
-    PROBE.parse_first()
-
-import torch
-
 from train.machine import conditions
 from train.preflight import job_checks
-from train.probing import collectives, report
 from train.runner import plan as matrix
 from train.settings_map import map as frameworks
-from utils.arguments import refusing, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.housekeeping import footprint
 from utils.own_files import require_ours
 from utils.results import probe_file, store
-from utils.settings.config import RunConfig, folders, require_writable
+from utils.settings.config import PLATFORMS, RunConfig, folders, require_writable
+
+SECONDS, QUICK_SECONDS = 10.0, 1.8
+"""Seconds of the rate of each precision, which set those of all other parts."""
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 600:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted seconds above 0, up to 600")
+    return value
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--platform": {"required": True, "choices": PLATFORMS},
+    "--seconds": {
+        "type": _seconds,
+        "help": f"seconds for the rate of each precision; all other parts follow (default: {SECONDS:g})",
+    },
+    "--quick": {"action": "store_true", "help": "about 15 seconds in all instead of 80"},
+    "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": "settings of the jobs, e.g. OUTPUT_DIR=output"},
+}
 
 
 @refusing((ConfigError, HardwareError, ForeignFileError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and print what it shows."""
-    options = PROBE.parse_args(arguments)
+    options = Parser(OPTIONS, module="train.probe").parse_args(arguments)
+    import torch  # imported on use, as what measures with it: the help needs no package
+
+    from train.probing import collectives, report
+
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     config, _ = matrix.resolve(options.platform, options.settings)
     _become_a_job(config)
@@ -67,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     content = report.measure(found, seconds, config, before)
     for name, reason in content["reasons"].items():
         print(f"{name}: not measured: {reason}", file=sys.stderr)
-    return _write(content, path)
+    return _write(content, report.as_text(content), path)
 
 
 def _become_a_job(config: RunConfig) -> None:
@@ -84,8 +102,8 @@ def _become_a_job(config: RunConfig) -> None:
         os.execve(sys.executable, sys.orig_argv, os.environ | missing)
 
 
-def _write(content: dict[str, Any], path: Path) -> int:
-    """Write the file and print its content; return 1 if it is empty or cannot be written."""
+def _write(content: dict[str, Any], text: str, path: Path) -> int:
+    """Write the file and print its text; return 1 if it is empty or cannot be written."""
     if not content["rates"]:
         print("error: no rate could be measured", file=sys.stderr)
         return 1
@@ -95,7 +113,7 @@ def _write(content: dict[str, Any], path: Path) -> int:
     except OSError as error:
         print(f"error: {path}: cannot be written: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
         return 1
-    print(f"{report.as_text(content)}{path}")
+    print(f"{text}{path}")
     return 0
 
 

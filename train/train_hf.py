@@ -91,11 +91,11 @@ class BenchmarkTrainer(Trainer):
         self._grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         return norm
 
-    def read_step(self) -> tuple[Any, Any, float]:
+    def read_step(self) -> dict[str, Any]:
         """Return loss, gradient norm before clipping and learning rate of the step that has just ended."""
         loss = torch.stack(self._losses).sum()
         self._losses.clear()
-        return loss, self._grad_norm, self._learning_rate
+        return {"loss": loss, "grad_norm": self._grad_norm, "learning_rate": self._learning_rate}
 
 
 class Recording(TrainerCallback):
@@ -111,8 +111,7 @@ class Recording(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Record the step that has just ended."""
-        loss, grad_norm, learning_rate = self._training.read_step()
-        self._recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+        self._recorder.end_step(**self._training.read_step())
 
 
 def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, dataset: Any) -> BenchmarkTrainer:

@@ -76,7 +76,7 @@ def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) ->
     time, sources = Clock(), sampler.Sources(reasons={"gpus": "no GPU"})
     try:
         sources.packages = sampler.packages(root)
-    except sampler.RaplError as error:
+    except sampler.ReaderError as error:
         sources.reasons["rapl"] = str(error)
 
     def sleep(seconds: float) -> None:
@@ -114,6 +114,6 @@ def _of_13_steps(
         node.samples.append(sample)
         node.why |= sample.get("why") or {}
 
-    sampler.sample_until(lambda: time.seconds >= 15, sampler.Ticks(sources, time.now), take, time.now, sleep)
+    sampler.sample_until(lambda: time.seconds >= 15, sources, take, time.now, sleep)
     change(node)
     return section.of_job([node], result, clock)

@@ -132,11 +132,13 @@ def _end(job: SlurmJob, stop: processes.StopRequest) -> None:
 
 def _wait_for_result(job: SlurmJob) -> None:
     path = job.attempt.job.result_path
-    wait_seconds = RESULT_SECONDS if job.state.state == RUNNING else 0.0  # a job that never ran has left nothing
-    deadline = time.monotonic() + wait_seconds
-    while path.parent.is_dir() and stamp(path) in (None, job.before) and time.monotonic() < deadline:
-        next(path.parent.iterdir(), None)  # makes a network file system look again
-        time.sleep(SHOW_SECONDS)
+    if job.state.state == RUNNING:  # a job that never ran has left nothing
+        processes.wait_until(
+            lambda: not path.parent.is_dir() or stamp(path) not in (None, job.before),
+            RESULT_SECONDS,
+            poll_seconds=SHOW_SECONDS,
+            refresh=lambda: next(path.parent.iterdir(), None),  # makes a network file system look again
+        )
 
 
 def _reason(job: SlurmJob, cause: str) -> str:

@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-STATE_DTYPES = (torch.float32, torch.bfloat16)
 GRADIENT_NAMES = ("decoupled_grad", "grad")
 """Attributes of a parameter that may hold its gradient; the first that exists and is not None is used."""
 CPU_CHUNK = 2**16
@@ -61,20 +60,16 @@ class FusedAdamW(torch.optim.Optimizer):
         weight_decay: float = 1e-2,
         state_dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Take parameters or groups as torch.optim.AdamW does. Raises ValueError for another `state_dtype`."""
-        if state_dtype not in STATE_DTYPES:
-            raise ValueError(f"state_dtype: got {state_dtype}, expected one of {STATE_DTYPES}")
+        """Take parameters or groups as torch.optim.AdamW does; `state_dtype` is float32 or bf16."""
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "step": 0})
         self.state_dtype = state_dtype
         self.clip_coefficient = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; return the result of `closure`, which is called first."""
-        loss = None
+        """Update every parameter that has a gradient; raise NotImplementedError for a closure, which no trainer has."""
         if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+            raise NotImplementedError("FusedAdamW takes no closure: call backward before step")
         for group in self.param_groups:
             group["step"] += 1
             by_device: dict[torch.device, list[torch.Tensor]] = {}
@@ -85,7 +80,6 @@ class FusedAdamW(torch.optim.Optimizer):
                 if gradient.device not in by_device:
                     by_device[gradient.device] = scalars(group, self.clip_coefficient, gradient.device)
                 self._update(parameter, gradient, by_device[gradient.device])
-        return loss
 
     def _update(self, parameter: torch.Tensor, gradient: torch.Tensor, numbers: list[torch.Tensor]) -> None:
         weight = _local(parameter).detach()

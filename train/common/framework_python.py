@@ -59,28 +59,18 @@ def without_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool 
                 file=sys.stderr,
             )
         return list(settings)
-    if asked == "all":
-        return _with_those_here(platform, settings)
-    names = asked.split(",")
+    names = in_all(platform) if asked == "all" else asked.split(",")
+    kept = []
     for name in names:
         newer = counterpart(name, platform)
-        if newer in OLDER and (reason := _missing(newer, platform)) is not None:
-            older = OLDER[newer]
-            if _missing(older, platform) is None:
-                print(f"FRAMEWORK={name}: {older} runs in place of {newer}: {reason}", file=sys.stderr)
-                return [*settings, f"FRAMEWORK={','.join(older if one == name else one for one in names)}"]
-    return list(settings)
-
-
-def _with_those_here(platform: str, settings: Sequence[str]) -> list[str]:
-    reasons = {name: _missing(name, platform) for name in in_all(platform) if FRAMEWORKS[name].has_own_python}
-    for name, reason in reasons.items():
-        if reason is not None:
+        if asked == "all" and FRAMEWORKS[name].has_own_python and (reason := _missing(name, platform)):
             print(f"FRAMEWORK=all: {name} is left out: {reason}", file=sys.stderr)
-    if not any(reasons.values()):
-        return list(settings)
-    here = (name for name in in_all(platform) if reasons.get(name) is None)
-    return [*settings, f"FRAMEWORK={','.join(here)}"]
+        elif newer in OLDER and (reason := _missing(newer, platform)) and not _missing(OLDER[newer], platform):
+            print(f"FRAMEWORK={name}: {OLDER[newer]} runs in place of {newer}: {reason}", file=sys.stderr)
+            kept.append(OLDER[newer])
+        else:
+            kept.append(name)
+    return list(settings) if kept == names else [*settings, f"FRAMEWORK={','.join(kept)}"]
 
 
 def _missing(name: str, platform: str) -> str | None:

@@ -25,10 +25,9 @@ from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
 from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
-from train.profiling.recording import StepRecording, gather_files, profile_content, warnings_of, write_profile
+from train.profiling.recording import StepRecording, gather_files, warnings_of, write_profile
 from train.profiling.tools import RECORDINGS
-from train.settings_map.map import ROWS, entry_of
-from train.settings_map.row import Override
+from train.settings_map.map import applied
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import build_train_dataset, check_epochs, data_prefix, describe
 from utils.dataset.manifest import licences
@@ -244,8 +243,8 @@ def finish_profile(job: Job, report: JobReport) -> None:
     folder, profile = recorder.profile.folder, recorder.profile.profile
     report.warnings += warnings_of(files)
     if profile.tool == TORCH:
-        found = profile_content(report.result("ok", None), profile, recorder.profiled_seconds, files)
-        report.warnings += write_profile(folder, found)
+        result = report.result("ok", None)
+        report.warnings += write_profile(folder, result, profile, recorder.profiled_seconds, files)
     print(f"    profile: {profile.text}, in {folder}", flush=True)
 
 
@@ -385,14 +384,10 @@ def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> li
     The key is that of `resolved_config`. This finds a setting that did not arrive, where a default of a recipe or of a
     library applies instead.
     """
-    found, config, spec = [], job.config, job.spec
-    for row in ROWS:
-        entry = entry_of(row, framework)
-        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
+    found = []
+    for row, entry, wanted in applied(framework, job.config, job.spec):
+        if row.resolved is None or row.resolved in NOT_COMPARED:
             continue
-        if entry.when is not None and not entry.when(config, spec):
-            continue
-        wanted = row.wanted(config, spec)
         at: Any = resolved
         for name in row.resolved.split("."):
             at = at and at.get(name)

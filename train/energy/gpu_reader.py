@@ -46,11 +46,7 @@ _ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([
 
 
 class ReaderError(RuntimeError):
-    """The GPUs of the job cannot be read at all; the message contains the reason and, if there is one, the remedy."""
-
-
-class RuntimeUnknownError(RuntimeError):
-    """CUDA or HIP could not be asked for the devices; the message contains the reason."""
+    """The GPUs of the job, or its processors, cannot be read at all; the message has the reason and a known remedy."""
 
 
 class GpuLostError(RuntimeError):
@@ -100,17 +96,17 @@ class Gpu(ABC):
         try:
             return call()
         except self._errors as error:
-            codes = {code_of(one) for one in (error, error.__cause__) if one is not None}
+            raised = [one for one in (error, error.__cause__) if one is not None]
+            # AMD SMI has a function for the code, NVML an attribute
+            codes = {
+                one.get_error_code() if hasattr(one, "get_error_code") else getattr(one, "value", None)
+                for one in raised
+            }
             if codes & self.LOST:
                 raise GpuLostError(f"the GPU is lost: {in_one_line(error)}") from error
             if codes & self.FINAL:
                 self.why[name] = f"{type(error).__name__}: {in_one_line(error)}"
             return None
-
-
-def code_of(error: BaseException) -> Any:
-    """Return the code of an error of AMD SMI or NVML; None for another error."""
-    return error.get_error_code() if hasattr(error, "get_error_code") else getattr(error, "value", None)
 
 
 def in_one_line(error: Exception) -> str:
@@ -179,7 +175,7 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> tuple[list[str]
     return None, said[-1].removeprefix("error: ")
 
 
-@refusing((), failed=(RuntimeUnknownError,))
+@refusing((), failed=(ReaderError,))
 def main() -> int:
     """Print the bus ids as a JSON list."""
     options = {"--platform": {"required": True, "choices": FUNCTIONS}}
@@ -194,7 +190,7 @@ def _bus_ids(platform: str) -> list[str]:
 
     def call(name: str, *arguments: Any) -> None:
         if code := getattr(runtime, name)(*arguments):
-            raise RuntimeUnknownError(f"{name} returned {code}")
+            raise ReaderError(f"{name} returned {code}")
 
     count, found = ctypes.c_int(), []
     get_count, get_bus_id = FUNCTIONS[platform]
@@ -225,7 +221,7 @@ def _library(platform: str) -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError as error:
             problem = str(error)
-    raise RuntimeUnknownError(f"the runtime of the GPUs cannot be loaded ({problem})")
+    raise ReaderError(f"the runtime of the GPUs cannot be loaded ({problem})")
 
 
 if __name__ == "__main__":

@@ -289,9 +289,3 @@ def _throttled(node: NodeSamples, inside: Sequence[int]) -> Iterator[dict[str, f
         names = {name for row in known for name in row} - {NOT_A_SLOWDOWN}
         if known:
             yield {name: 100 * sum(name in row for row in known) / len(known) for name in names}
-
-
-def largest(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the largest share of each reason over the GPUs, in percent."""
-    names = sorted({name for one in shares for name in one})
-    return {name: round(max(one.get(name, 0.0) for one in shares), 3) for name in names}

@@ -85,10 +85,11 @@ def written(path: Path, header: Mapping[str, Any]) -> Iterator[Callable[[Mapping
 def read(path: Path) -> NodeSamples:
     """Return the samples of a file, without the end of one that is cut off; raise SampleFileError."""
     lines = _lines(path)
-    if not lines or lines[0].get("energy_samples_version") != VERSION:
+    header = next(lines, {})
+    if header.get("energy_samples_version") != VERSION:
         raise SampleFileError(f"{path.name} holds no samples of this version")
-    found = NodeSamples(lines[0], why=dict(lines[0].get("reasons") or {}))
-    for line in lines[1:]:
+    found = NodeSamples(header, why=dict(header.get("reasons") or {}))
+    for line in lines:
         if "ready" in line:
             found.ready = line["ready"]
         if "t" in line:
@@ -97,18 +98,13 @@ def read(path: Path) -> NodeSamples:
     return found
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open(encoding="utf8") as file:
-            for line in file:
-                content = json.loads(line)
-                if isinstance(content, dict):
-                    found.append(content)
+            yield from (content for content in map(json.loads, file) if isinstance(content, dict))
     except FileNotFoundError as error:
         raise SampleFileError(f"the sampler left no samples: there is no {path.name}") from error
     except ValueError:
         pass  # the sampler was killed while it wrote: everything before is whole
     except OSError as error:
         raise SampleFileError(f"{path.name} cannot be read: {error}") from error
-    return found

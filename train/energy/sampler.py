@@ -56,10 +56,6 @@ Opener = Callable[[list[str] | None, str, int], tuple[str, Sequence[Gpu]]]
 OPENERS: dict[str, Opener] = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
 
 
-class RaplError(RuntimeError):
-    """The energy of the processors cannot be read; the message contains the reason and the remedy."""
-
-
 @dataclass(frozen=True)
 class Package:
     """One processor package and its counter."""
@@ -78,7 +74,7 @@ class Package:
 
 
 def packages(root: Path | None = None) -> list[Package]:
-    """Return the packages of this machine; raise RaplError if there are none or they cannot be read.
+    """Return the packages of this machine; raise ReaderError if there are none or they cannot be read.
 
     `root` is the parent of /sys (tests); default: TPRIMAT_SYSROOT or the real root.
     """
@@ -93,47 +89,38 @@ def packages(root: Path | None = None) -> list[Package]:
             wraps_uj = float((zone / "max_energy_range_uj").read_text())
             float(counter.read_text())
         except PermissionError as error:
-            raise RaplError(NO_PERMISSION.format(counter)) from error
+            raise ReaderError(NO_PERMISSION.format(counter)) from error
         except (OSError, ValueError) as error:
-            raise RaplError(f"RAPL: {zone} cannot be read: {error}") from error
+            raise ReaderError(f"RAPL: {zone} cannot be read: {error}") from error
         if name.startswith("package"):  # not psys, which contains the packages
             found.append(Package(name, counter, wraps_uj))
     if not found:
-        raise RaplError(NO_RAPL)
+        raise ReaderError(NO_RAPL)
     return found
 
 
 @dataclass
 class Sources:
-    """Everything that is read at each tick."""
+    """Everything that is read at each tick; a GPU that is lost stays lost."""
 
     gpus: Sequence[Gpu] = ()
     packages: Sequence[Package] = ()
     library: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why there are no `gpus` or no `rapl`."""
+    _why: dict[str, str] = field(default_factory=dict)
+    """The reasons that are written already; one under the number of a GPU is that of its loss."""
 
+    def sample(self, time_seconds: float) -> dict[str, Any]:
+        """Return the sample at a time."""
+        import psutil
 
-class Ticks:
-    """Reader of one sample after the other; a GPU that is lost stays lost."""
-
-    def __init__(self, sources: Sources, now: Callable[[], float]) -> None:
-        self._sources, self._now = sources, now
-        self._why: dict[str, str] = {}
-        """The reasons that are written already; one under the number of a GPU is that of its loss."""
-        import psutil  # imported on use: the help needs no package
-
-        self._cpu_percent = psutil.cpu_percent
-        self._cpu_percent()  # the first call has no earlier one to compare with
-
-    def sample(self) -> dict[str, Any]:
-        """Return one sample."""
         why: dict[str, str] = {}
-        found: dict[str, Any] = {"t": round(self._now(), 6), "cpu": self._cpu_percent()}
-        if self._sources.gpus:
-            found["gpus"] = [self._read(index, gpu, why) for index, gpu in enumerate(self._sources.gpus)]
-        if self._sources.packages:
-            found["rapl"] = [package.read_uj() for package in self._sources.packages]
+        found: dict[str, Any] = {"t": round(time_seconds, 6), "cpu": psutil.cpu_percent()}
+        if self.gpus:
+            found["gpus"] = [self._read(index, gpu, why) for index, gpu in enumerate(self.gpus)]
+        if self.packages:
+            found["rapl"] = [package.read_uj() for package in self.packages]
         new = {name: text for name, text in why.items() if name not in self._why}
         self._why |= new
         return found | ({"why": new} if new else {})
@@ -152,7 +139,7 @@ class Ticks:
 
 def sample_until(
     is_over: Callable[[], bool],
-    ticks: Ticks,
+    sources: Sources,
     take: Callable[[dict[str, Any]], None],
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
@@ -160,7 +147,7 @@ def sample_until(
     """Take a sample HERTZ times a second until `is_over`; ticks that were missed are left out, not made up for."""
     started, number = now(), 0
     while not is_over():
-        take(ticks.sample())
+        take(sources.sample(now()))
         number = max(number + 1, int((now() - started) * HERTZ))
         sleep(max(0.0, started + number / HERTZ - now()))
 
@@ -178,7 +165,7 @@ def open_sources(platform: str, gpus: int, environment: Mapping[str, str]) -> So
         found.reasons["gpus"] = str(error)
     try:
         found.packages = packages()
-    except RaplError as error:
+    except ReaderError as error:
         found.reasons["rapl"] = str(error)
     return found
 
@@ -223,13 +210,15 @@ def _sample(job: Job, environment: Mapping[str, str], is_ready: threading.Event,
     try:
         sources = open_sources(platform, job.config.ranks_per_node, environment)
         with written(path_of(job, node), header(platform, node, sources)) as add:
-            ticks = Ticks(sources, time.perf_counter)
+            import psutil  # imported on use: the help needs no package
+
+            psutil.cpu_percent()  # the first call has no earlier one to compare with
             if sources.gpus or sources.packages:
                 idle_end = time.perf_counter() + IDLE_SECONDS
-                sample_until(lambda: is_over.is_set() or time.perf_counter() >= idle_end, ticks, add)
+                sample_until(lambda: is_over.is_set() or time.perf_counter() >= idle_end, sources, add)
                 add({"ready": time.perf_counter()})
             is_ready.set()
-            sample_until(is_over.is_set, ticks, add)
+            sample_until(is_over.is_set, sources, add)
     except Exception as error:  # noqa: BLE001 - a job does not depend on its sampler
         print(f"{job.name}: the sampler of energy ended: {type(error).__name__}: {error}", file=sys.stderr)
     finally:

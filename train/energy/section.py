@@ -26,7 +26,6 @@ from train.energy.node_energy import (
     Measured,
     NodeEnergy,
     PackageEnergy,
-    largest,
     of_node,
     steady_intervals,
     total,
@@ -34,6 +33,7 @@ from train.energy.node_energy import (
 from train.energy.sample_file import NodeSamples, SampleFileError, path_of, read
 from train.job.job import Job
 from train.job.recorder import CLOCK_KEY, shift_seconds
+from train.machine.gpu_state import largest
 from utils.results.performance import warmup_steps
 from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS
 
@@ -68,7 +68,7 @@ def unknown(reason: str) -> dict[str, Any]:
 
 
 def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section; `clock` has the ends of the result's steps (`clock_of_steps`).
+    """Return the section; `clock` is that of the trainer, with the ends of the result's steps.
 
     The samples of the nodes are taken one node after the other, because those of a long job are large.
     """

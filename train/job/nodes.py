@@ -12,7 +12,6 @@ import json
 import platform
 import secrets
 import shutil
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import Signals
@@ -86,22 +85,30 @@ def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -
     """Return the file of each other node, by its number; a node counts once its file has been seen to change."""
     first: dict[int, dict[str, Any]] = {}
     here: dict[int, dict[str, Any]] = {}
-    deadline = time.monotonic() + limit_seconds
-    while missing := [node for node in range(1, job.config.nodes) if node not in here]:
-        for node in missing:
+
+    def are_there() -> bool:
+        for node in set(range(1, job.config.nodes)) - here.keys():
             current = _read(folder(job) / f"node{node}.json")
             if current is not None and current != first.setdefault(node, current):
                 here[node] = current
-        if stop.signal is not None:
-            raise NodesError(f"interrupted by {stop.signal.name} while waiting for {_numbers(missing)}")
-        if time.monotonic() > deadline:
-            raise NodesError(
-                f"{_numbers(missing)} of {job.config.nodes} did not come within {limit_seconds:g} s "
-                "(START_TIMEOUT_SECONDS): start the same command there with its own NODE_RANK; OUTPUT_DIR="
-                f"{job.config.output_dir} must be the same folder on all nodes"
-            )
-        time.sleep(POLL_SECONDS)
+        return len(here) == job.config.nodes - 1
+
+    if not processes.wait_until(are_there, limit_seconds, stop, POLL_SECONDS):
+        numbers = [str(node) for node in range(1, job.config.nodes) if node not in here]
+        missing = f"node{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        why = f"{missing} of {job.config.nodes} did not come"
+        raise _given_up(job, missing, f"{why} within {limit_seconds:g} s", "its own NODE_RANK", stop)
     return dict(sorted(here.items()))
+
+
+def _given_up(job: Job, who: str, why: str, rank: str, stop: processes.StopRequest) -> NodesError:
+    """Return the error of a node that no longer waits for `who`."""
+    if stop.signal is not None:
+        return NodesError(f"interrupted by {stop.signal.name} while waiting for {who}")
+    return NodesError(
+        f"{why} (START_TIMEOUT_SECONDS): start the same command there with {rank}; OUTPUT_DIR="
+        f"{job.config.output_dir} must be the same folder on all nodes"
+    )
 
 
 def join(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequest) -> Meeting:
@@ -116,13 +123,8 @@ def join(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequ
         return start["nonces"].get(str(node)) == me["nonce"]
 
     if not processes.wait_until(may_start, limit_seconds, stop, POLL_SECONDS):
-        if stop.signal is not None:
-            raise NodesError(f"interrupted by {stop.signal.name} while waiting for node 0")
-        raise NodesError(
-            f"node 0 ({job.config.master_addr}) did not answer within {limit_seconds:g} s (START_TIMEOUT_SECONDS): "
-            f"start the same command there with NODE_RANK=0; OUTPUT_DIR={job.config.output_dir} must be the same "
-            "folder on all nodes"
-        )
+        why = f"node 0 ({job.config.master_addr}) did not answer within {limit_seconds:g} s"
+        raise _given_up(job, "node 0", why, "NODE_RANK=0", stop)
     if start["error"] is not None:
         (place / f"node{node}.json").unlink(missing_ok=True)
         raise NodesError(start["error"])
@@ -180,10 +182,6 @@ def _failure(node: int, meeting: Meeting, report: dict[str, Any] | None, ending:
     if code == 0:
         return None
     return f"{'the launcher of the ranks on ' if code < 0 else ''}{who} {processes.how_ended(code)}"
-
-
-def _numbers(nodes: list[int]) -> str:
-    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

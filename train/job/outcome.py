@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -136,9 +136,7 @@ def exit_code(ending: Ending, status: str) -> int:
         return SIGNAL_EXIT_CODE + ending.stopped_by
     if status == "timeout":
         return TIMEOUT_EXIT_CODE
-    if status == "ok":
-        return ending.exit_code
-    return ending.exit_code if ending.exit_code > 0 else 1
+    return 0 if status == "ok" else max(ending.exit_code, 0) or 1
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
@@ -181,7 +179,7 @@ def _renumbered(attempt: Attempt) -> Attempt:
     number = store.set_aside(attempt.job.result_path)
     while log_path(attempt.job.numbered(number + 1)).exists():
         number += 1
-    return Attempt(attempt.job.numbered(number), attempt.identity, attempt.command, attempt.started_utc)
+    return replace(attempt, job=attempt.job.numbered(number))
 
 
 def _with_verdict(attempt: Attempt, status: str, reason: str, written: dict[str, Any] | None = None) -> dict[str, Any]:

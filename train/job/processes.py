@@ -11,6 +11,7 @@ Linux only; see prctl(2).
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -79,13 +80,12 @@ def descendants() -> list[psutil.Process]:
     return [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
 
 
-def end_descendants(grace_seconds: float) -> list[psutil.Process]:
+def end_descendants(grace_seconds: float) -> None:
     """End all processes below this one: SIGTERM to all, SIGKILL to those that still run after `grace_seconds`.
 
-    Returns the processes that were found. Raises TimeoutError if one survives SIGKILL, because it waits in the kernel
-    for a broken device or network file system.
+    Raises TimeoutError if one survives SIGKILL, because it waits in the kernel for a broken device or network file
+    system.
     """
-    found = descendants()
     for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, KILL_WAIT_SECONDS)):
         deadline = time.monotonic() + seconds
         signalled: set[int] = set()
@@ -98,7 +98,7 @@ def end_descendants(grace_seconds: float) -> list[psutil.Process]:
                 break
             time.sleep(0.05)
         else:
-            return found
+            return
     left = ", ".join(str(process.pid) for process in alive)
     raise TimeoutError(f"process {left} did not end within {KILL_WAIT_SECONDS:.0f} s of SIGKILL; look at its device")
 
@@ -160,22 +160,28 @@ def run_step(
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, preexec_fn=tied()
     )
-    while process.poll() is None and not stop:
-        refresh()
-        time.sleep(STEP_POLL_SECONDS)
+    wait_until(lambda: process.poll() is not None, stop=stop, refresh=refresh)
     if stop:
         end_descendants(LAUNCHER_GRACE_SECONDS)
     return stop.exit_code(otherwise=process.wait())
 
 
 def wait_until(
-    is_true: Callable[[], bool], seconds: float, stop: object = None, poll_seconds: float = STEP_POLL_SECONDS
+    is_true: Callable[[], bool],
+    seconds: float = math.inf,
+    stop: object = None,
+    poll_seconds: float = STEP_POLL_SECONDS,
+    refresh: Callable[[], object] = lambda: None,
 ) -> bool:
-    """Wait until `is_true` and return True; return False after `seconds` or a request to stop."""
+    """Wait until `is_true` and return True; return False after `seconds` or a request to stop.
+
+    `refresh` is called every `poll_seconds` meanwhile.
+    """
     deadline = time.monotonic() + seconds
     while not is_true():
         if stop or time.monotonic() > deadline:
             return False
+        refresh()
         time.sleep(poll_seconds)
     return True
 

@@ -20,7 +20,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -111,12 +111,13 @@ class Samples:
     steps: list[int] = field(default_factory=list)
     step_times: list[float] = field(default_factory=list)
     step_ends: list[float] = field(default_factory=list)
-    """`time.perf_counter` at the end of each step, for what other processes measure (`clock_of_steps`)."""
+    """`time.perf_counter` at the end of each step, for what other processes measure; their clock is that of `clock`."""
     data_wait_seconds: list[float | None] = field(default_factory=list)
     """Time of each step for fetching its micro batches; None if it was not timed."""
-    loss_values: list[float] = field(default_factory=list)
-    grad_norms: list[float] = field(default_factory=list)
-    learning_rates: list[float] = field(default_factory=list)
+    loss_values: list[Any] = field(default_factory=list)
+    grad_norms: list[Any] = field(default_factory=list)
+    learning_rates: list[Any] = field(default_factory=list)
+    """Numbers; of a training that is known from its log None for what the log does not hold."""
     allocated_gb: list[float] = field(default_factory=list)
 
 
@@ -324,11 +325,6 @@ def clock() -> dict[str, Any]:
     except OSError:
         boot = ""
     return {"boot": boot, "unix_at_zero": time.time() - time.perf_counter()}
-
-
-def clock_of_steps(ends: Sequence[float]) -> dict[str, Any]:
-    """Return the clock with the `ends` of the recorded steps, seconds of `time.perf_counter`."""
-    return {**clock(), "ends": list(ends)}
 
 
 def shift_seconds(here: Mapping[str, Any], there: Mapping[str, Any]) -> float:

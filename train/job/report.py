@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import traceback
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from train.job.job import Job, disk_reason, utc_now
 from train.job.outcome import Attempt, advice_of, write_of_rank
-from train.job.recorder import CLOCK_KEY, Device, NonFiniteError, Samples, StepRecorder, clock_of_steps
+from train.job.recorder import CLOCK_KEY, Device, NonFiniteError, Samples, StepRecorder, clock
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
 from utils.settings.config import RunConfig
@@ -29,7 +30,7 @@ class IncompleteError(RuntimeError):
     """The training returned before its last step."""
 
 
-class JobReport:
+class JobReport(AbstractContextManager["JobReport"]):
     """Context manager around a training: writes a valid result however the training ends, and lets errors propagate.
 
     The trainer sets `gpu_info`, `resolved`, `fingerprint` and `recorder` as soon as it knows them. The reporting rank
@@ -46,9 +47,6 @@ class JobReport:
         """Warnings of the trainer for the result."""
         self.is_reporter = is_reporter
         self._attempt = Attempt(job, identity, command, utc_now())
-
-    def __enter__(self) -> JobReport:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -129,22 +127,11 @@ class JobReport:
         return self.resolved | dict.fromkeys(missing) | {"reasons": self.resolved.get("reasons", {}) | reasons}
 
     def _add_measurements(self, result: dict[str, Any], recorder: StepRecorder) -> None:
-        samples, config = recorder.samples, self.job.config
         if recorder.peak_allocated_gb is None:
             recorder.note_memory()
-        is_ok = result["status"] == "ok"
-        result |= {
-            "steps": samples.steps,
-            "step_times": samples.step_times,
-            "data_wait_seconds": samples.data_wait_seconds,
-            "loss_values": [x if is_ok else _finite(x) for x in samples.loss_values],
-            "grad_norms": [x if is_ok else _finite(x) for x in samples.grad_norms],
-            "learning_rates": samples.learning_rates,
-        }
-        result["energy_metrics"][CLOCK_KEY] = clock_of_steps(samples.step_ends)
+        add_samples(result, recorder.samples, self.job.config, recorder.loop_seconds)
         if excluded := recorder.excluded_steps:
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
-        result["performance_metrics"] = _performance(samples, config) | {"loop_seconds": recorder.loop_seconds}
         if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
             result["warnings"].append(warning)
         reserved = recorder.peak_reserved_gb
@@ -158,14 +145,34 @@ class JobReport:
         }
 
 
-def _performance(samples: Samples, config: RunConfig) -> dict[str, Any]:
+def add_samples(result: dict[str, Any], samples: Samples, config: RunConfig, loop_seconds: float | None) -> None:
+    """Put the samples of the steps into a result, with their summary and, where all are known, the times of their ends.
+
+    A value that is not finite is null in a result that is not ok.
+    """
+    is_ok = result["status"] == "ok"
+    result |= {
+        "steps": samples.steps,
+        "step_times": samples.step_times,
+        "data_wait_seconds": samples.data_wait_seconds,
+        "loss_values": [x if is_ok else _finite(x) for x in samples.loss_values],
+        "grad_norms": [x if is_ok else _finite(x) for x in samples.grad_norms],
+        "learning_rates": samples.learning_rates,
+    }
+    if len(samples.step_ends) == len(samples.steps):
+        result["energy_metrics"][CLOCK_KEY] = clock() | {"ends": samples.step_ends}
     summary = summarize(samples.step_times, config.tokens_per_step, config.num_gpus)
     reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
     excluded = warmup_steps(len(samples.step_times))
-    waiting = data_wait_fraction(samples.step_times[excluded:], samples.data_wait_seconds[excluded:])
+    waits = samples.data_wait_seconds[excluded:]
+    waiting = data_wait_fraction(samples.step_times[excluded:], waits) if waits else None
     if waiting is None:
         reasons["data_wait_fraction"] = NO_DATA_WAIT
-    return summary | {"data_wait_fraction": waiting, "reasons": reasons}
+    result["performance_metrics"] = summary | {
+        "data_wait_fraction": waiting,
+        "loop_seconds": loop_seconds,
+        "reasons": reasons,
+    }
 
 
 def memory_at(device: Device | None) -> str:
@@ -177,5 +184,5 @@ def memory_at(device: Device | None) -> str:
     return f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most{held}"
 
 
-def _finite(value: float) -> float | None:
-    return value if value - value == 0 else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and value - value == 0 else None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from train.machine import gpus, job_processes
-from train.machine.gpu_state import GpuProcess, GpuState, GpuToolError, sysroot, throttled_percent
+from train.machine.gpu_state import GpuProcess, GpuState, GpuToolError, largest, sysroot, throttled_percent
 
 NO_GPU = "no GPU"
 LOWEST = (
@@ -139,10 +139,8 @@ def _throttled(before: Snapshot, after: Snapshot) -> dict[str, float] | None:
         return None
     seconds = after.seconds - before.seconds
     shares = [throttled_percent(one, two, seconds) for one, two in zip(before.gpus, after.gpus, strict=True)]
-    if any(share is None for share in shares):
-        return None
-    names = {name for share in shares if share for name in share}
-    return {name: round(max((share or {}).get(name, 0.0) for share in shares), DECIMALS) for name in sorted(names)}
+    known = [share for share in shares if share is not None]
+    return largest(known) if len(known) == len(shares) else None
 
 
 def _text(file: Path) -> str | None:

@@ -28,6 +28,7 @@ from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
 from train.machine.job_processes import SuiteProcess
 from utils.arguments import Parser, refusing, run
+from utils.errors import ConfigError
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--end": {
@@ -44,11 +45,7 @@ HEAD = ("GPU", "name", "memory GB", "use", "power W", "cap W", "clock MHz", "mem
 UNKNOWN = "?"
 
 
-class EndError(ValueError):
-    """A process that must not be ended; the message contains the process, the reason and what to do."""
-
-
-@refusing((EndError,))
+@refusing((ConfigError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if shown or ended, 1 if a driver or a process does not answer, 2 for bad input."""
     options = Parser(OPTIONS, module="train.machine.gpu_command").parse_args(arguments)
@@ -168,15 +165,15 @@ def _wanted(options: argparse.Namespace, processes: Sequence[GpuProcess]) -> lis
 def _may_end(process_id: int, on_gpus: set[int]) -> SuiteProcess:
     found = job_processes.look_up(process_id)
     if found is None:
-        raise EndError(
+        raise ConfigError(
             f"--end {process_id}: no such process here; end a process of another container from inside that container"
         )
     if found.user_id != os.getuid():
-        raise EndError(
+        raise ConfigError(
             f"--end {process_id}: belongs to {found.user}, and only your own processes can be ended; ask that user"
         )
     if process_id not in on_gpus and not found.is_left_behind:
-        raise EndError(
+        raise ConfigError(
             f"--end {process_id}: holds no GPU and was not left behind by this suite; use kill for other processes"
         )
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,12 @@ def text(value: Any) -> str | None:
     if not isinstance(value, str) or value.strip().strip("[]").casefold() in ("", "n/a", "none", "unknown"):
         return None
     return value.strip()
+
+
+def largest(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the largest share of each throttle reason over the GPUs, in percent."""
+    names = sorted({name for one in shares for name in one})
+    return {name: round(max(one.get(name, 0.0) for one in shares), 3) for name in names}
 
 
 def throttled_percent(before: GpuState, after: GpuState, seconds: float) -> dict[str, float] | None:

@@ -102,6 +102,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     is_local = isinstance(core, SdpaCoreAttention)
     window = core.window_size if is_local else settings.window_size
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
+    base, scaling = _rope(gpt)
     return {
         "precision": _precision(gpt),
         "parameter_dtype": name_of(next(gpt.parameters()).dtype),
@@ -115,8 +116,8 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "fp8_recipe": resolved_recipe(settings),
         "norm_eps": _norm_epsilon(layer),
         "qkv_bias": bias is not None and bias.numel() > 0,
-        "rope_base": _rope_base(gpt),
-        "rope_scaling": _rope_scaling(gpt),
+        "rope_base": base,
+        "rope_scaling": scaling,
         "sliding_window": None if window is None else window[0] + 1,
         **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
         **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2 else {}),
@@ -232,27 +233,19 @@ def _norm_epsilon(layer: Any) -> float:
     return float(trainer.one_of_all((one.eps for one in (holder, *norms)), "norms of one layer", "epsilons"))
 
 
-def _rope_base(gpt: GPTModel) -> float:
-    """Compute the base from the slowest frequency: 1 / inv_freq[i] = base ** (2 i / dim)."""
-    inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
-    dim = 2 * inverse.numel()
-    scaled = _rope_scaling(gpt)
-    slowest = inverse[-1] * (scaled["factor"] if scaled else 1.0)
-    return round(float((1 / slowest) ** (dim / (dim - 2))), 0)
+def _rope(gpt: GPTModel) -> tuple[float, dict[str, float] | None]:
+    """Return base and scaling, computed from the frequencies; no scaling where its factor is 1.
 
-
-def _rope_scaling(gpt: GPTModel) -> dict[str, float] | None:
-    """Return the scaling, its factor computed from the slowest frequency and its unscaled value; None where it is 1.
-
-    The first two frequencies are never scaled, so their ratio gives the unscaled geometric progression.
+    The first two frequencies are never scaled, so their ratio gives the unscaled geometric progression, and the factor
+    is that of the slowest one. 1 / inv_freq[i] = base ** (2 i / dim), unscaled.
     """
     inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
-    ratio = inverse[1] / inverse[0]
-    unscaled_last = inverse[0] * ratio ** (inverse.numel() - 1)
-    factor = round(float(unscaled_last / inverse[-1]), 3)
-    if abs(factor - 1) < 1e-2:
-        return None
-    return RopeScaling(factor=factor).__dict__  # the other numbers are constants of megatron-core, those of Llama 3.1
+    dim, ratio = 2 * inverse.numel(), inverse[1] / inverse[0]
+    factor = round(float(inverse[0] * ratio ** (inverse.numel() - 1) / inverse[-1]), 3)
+    is_scaled = abs(factor - 1) >= 1e-2
+    base = round(float((1 / (inverse[-1] * (factor if is_scaled else 1.0))) ** (dim / (dim - 2))), 0)
+    # the other numbers of a scaling are constants of megatron-core, those of Llama 3.1
+    return base, RopeScaling(factor=factor).__dict__ if is_scaled else None
 
 
 def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:

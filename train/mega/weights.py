@@ -77,9 +77,7 @@ def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
         is_tied_output = spec.tie_word_embeddings and name == _OUTPUT_LAYER
         return source(_OUTSIDE_LAYERS[_EMBEDDING if is_tied_output else name])
     match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
-    if match is None:
-        raise KeyError(f"{name}: no such parameter in {spec.name}")
-    layer, inside = f"model.layers.{match[1]}.", match[2]
+    layer, inside = (f"model.layers.{match[1]}.", match[2]) if match else ("", name)
     if inside in _SIMPLE_IN_LAYER:
         return source(layer + _SIMPLE_IN_LAYER[inside])
     if inside == "mlp.linear_fc1.weight":

@@ -114,18 +114,14 @@ def _changed(config: RunConfig, spec: ModelSpec, change: dict[str, str]) -> RunC
     """Return the configuration after a change, or None where a number does not divide."""
     fields = {KEYS[key].field: KEYS[key].parse(value) for key, value in change.items()}
     config = replace(config, **fields)
-    parallel = config.tensor_parallel_size * config.pipeline_parallel_size * config.context_parallel_size
-    if config.num_gpus % parallel or spec.num_layers % config.pipeline_parallel_size:
+    tensor, pipeline = config.tensor_parallel_size, config.pipeline_parallel_size
+    data_parallel, rest = divmod(config.num_gpus, tensor * pipeline * config.context_parallel_size)
+    heads = spec.num_attention_heads, spec.num_query_groups
+    if rest or spec.num_layers % pipeline or any(count % tensor for count in heads):
         return None
-    if spec.num_attention_heads % config.tensor_parallel_size or spec.num_query_groups % config.tensor_parallel_size:
-        return None
-    data_parallel = config.num_gpus // parallel
-    sequences = config.micro_batch_size * data_parallel
-    if config.global_batch_size % sequences:
-        return None
-    return replace(
-        config, data_parallel_size=data_parallel, gradient_accumulation=config.global_batch_size // sequences
-    )
+    accumulation, rest = divmod(config.global_batch_size, config.micro_batch_size * data_parallel)
+    changed = replace(config, data_parallel_size=data_parallel, gradient_accumulation=accumulation)
+    return None if rest else changed
 
 
 def refusal(job: Job, capacity: float | None) -> str | None:

@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 
 from train.job.job import Job, profile_folder
-from train.job.recorder import CLOCK_KEY, NonFiniteError, clock_of_steps
-from train.job.report import NO_DATA_WAIT, ONE_STEADY_STEP, IncompleteError, JobReport, MismatchError
+from train.job.recorder import NonFiniteError, Samples
+from train.job.report import IncompleteError, JobReport, MismatchError, add_samples
 from train.prim.process import Follower
-from train.profiling.recording import Files, profile_content, warnings_of, write_profile
+from train.profiling.recording import Files, warnings_of, write_profile
 from train.profiling.tools import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.logs.run_log import RunLog
 from utils.provenance.digests import sha256_file
-from utils.results.performance import summarize
 from utils.results.profile_file import Trace
 from utils.settings.profiling import Profile
 
@@ -107,38 +106,29 @@ class LogReport(JobReport):
             printed = {step.number for step in log.steps} | excluded.keys()
             excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
         steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
-        result |= {
-            "steps": [step.number for step in steps],
-            "step_times": [step.step_time_seconds for step in steps],
-            "data_wait_seconds": [None] * len(steps),
-            "loss_values": [step.loss for step in steps],
-            "grad_norms": [step.grad_norm for step in steps],
-            "learning_rates": [follower.learning_rate(step.number) for step in steps],
-            "excluded_steps": {str(number): why for number, why in sorted(excluded.items())},
-        }
-        if all(step.number in follower.step_ends for step in steps):
-            ends = clock_of_steps([follower.step_ends[step.number] for step in steps])
-            result["energy_metrics"][CLOCK_KEY] = ends
-        config = self.job.config
-        summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
-        reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
-        result["performance_metrics"] = summary | {
-            "data_wait_fraction": None,
-            "loop_seconds": _loop_seconds(result, follower.step_ends),
-            "reasons": reasons | {"data_wait_fraction": NO_DATA_WAIT},
-        }
-        result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
+        samples = Samples(
+            steps=[step.number for step in steps],
+            step_times=[step.step_time_seconds for step in steps if step.step_time_seconds is not None],
+            step_ends=[follower.step_ends[step.number] for step in steps if step.number in follower.step_ends],
+            data_wait_seconds=[None] * len(steps),
+            loss_values=[step.loss for step in steps],
+            grad_norms=[step.grad_norm for step in steps],
+            learning_rates=[follower.learning_rate(step.number) for step in steps],
+        )
+        add_samples(result, samples, self.job.config, _loop_seconds(samples, follower.step_ends))
+        result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
+        result["memory_metrics"] = memory(log, has_gpu=self.job.config.platform != "cpu")
 
 
-def _loop_seconds(result: Mapping[str, Any], ends: Mapping[int, float]) -> float | None:
+def _loop_seconds(samples: Samples, ends: Mapping[int, float]) -> float | None:
     """Return the seconds between the lines of the counted iterations, as this process saw them come: a second
     source of the printed times. None where a line was not seen.
 
     An iteration without a seen line before it counts with its printed time.
     """
-    if not ends.keys() >= set(result["steps"]):
+    if not ends.keys() >= set(samples.steps):
         return None
-    times = zip(result["steps"], result["step_times"], strict=True)
+    times = zip(samples.steps, samples.step_times, strict=True)
     return sum((ends[step] - ends[step - 1] if step - 1 in ends else seconds for step, seconds in times), 0.0)
 
 
@@ -187,23 +177,19 @@ def _equal(path: Path, ours: Any) -> bool:
     return bool(np.array_equal(theirs, np.asarray(ours)))
 
 
-def take_profile(report: LogReport, profile: Profile, workspace: Path, step_seconds: Mapping[int, float]) -> list[str]:
-    """Move the traces of a training that has ended well and write profile.json; return warnings for the result.
-
-    `step_seconds` has the time of each printed step by its number.
-    """
+def take_profile(report: LogReport, profile: Profile, workspace: Path) -> list[str]:
+    """Move the traces of a training that has ended well and write profile.json; return warnings for the result."""
     folder = profile_folder(report.job)
     left = traces(workspace)
     files = [_taken(rank, left.get(rank), profile, folder) for rank in profile.ranks_of(report.job.config.num_gpus)]
-    missing = [str(step) for step in profile.steps if step not in step_seconds]
-    if missing:
+    printed = {step.number: step.step_time_seconds for step in (report.log.steps if report.log else ())}
+    seconds = [time for step in profile.steps if (time := printed.get(step)) is not None]
+    if missing := [str(step) for step in profile.steps if printed.get(step) is None]:
         return [
             f"profile: Primus printed no time of the profiled step {', '.join(missing)}; no profile.json is written"
         ]
-    seconds = [step_seconds[step] for step in profile.steps]
-    found = profile_content(report.result("ok", None), profile, seconds, files)
     print(f"    profile: {profile.text}, in {folder}", flush=True)
-    return [*warnings_of(files), *write_profile(folder, found)]
+    return [*warnings_of(files), *write_profile(folder, report.result("ok", None), profile, seconds, files)]
 
 
 def traces(workspace: Path) -> dict[int, Path]:

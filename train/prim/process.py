@@ -49,8 +49,6 @@ class Follower:
         """`time.perf_counter` when the line of each iteration came, which Primus prints as it ends."""
         self.mismatch: str | None = None
         """Result of `check`."""
-        self.step_seconds: dict[int, float] = {}
-        """Time of each iteration so far, the profiled ones included; that of step 2 from a mean over two."""
         self._check = check
         self._total_steps = total_steps
         self._profiled = profiled
@@ -85,8 +83,6 @@ class Follower:
             return
         self.step_ends[seen.number] = time.perf_counter()
         seconds = seen.step_time.value
-        before = self.step_seconds.get(seen.number - 1, seconds)
-        self.step_seconds[seen.number] = 2 * seconds - before if seen.is_mean_of_two else seconds
         used = [memory.gb for memory in seen.memory if "used" in memory.meaning]
         loss = seen.loss.value if seen.loss is not None else math.nan
         memory_gb = max(used, default=math.nan)
@@ -113,6 +109,7 @@ def run(
     """
     processes.adopt_orphans()
     child = processes.Child(list(command), follower.take, environment, folder=root)
-    while not child.has_ended() and not stop and follower.mismatch is None:
-        time.sleep(POLL_SECONDS)
+    processes.wait_until(
+        lambda: child.has_ended() or follower.mismatch is not None, stop=stop, poll_seconds=POLL_SECONDS
+    )
     return child.close(GRACE_SECONDS)

@@ -92,7 +92,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
             report.check_complete()
             prove(report, plan.workspace / "index_cache", data, follower.arguments, weights_sha256)
             if profile is not None:
-                report.warnings += take_profile(report, profile, plan.workspace, follower.step_seconds)
+                report.warnings += take_profile(report, profile, plan.workspace)
     finally:
         if plan.checkpoint is not None:
             shutil.rmtree(plan.checkpoint, ignore_errors=True)

@@ -22,11 +22,12 @@ from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
 
-RENAMED = (
-    ("use_turbo_grouped_mlp", "use_turbo_grouped_gemm"),  # v26.3 has both, v26.4 the second
-    ("use_turbo_parallel_linear", "use_turbo_gemm"),  # v26.4
-)
-"""Keys that later releases renamed; either name may be the known one."""
+_RENAMED = {
+    "use_turbo_grouped_mlp": "use_turbo_grouped_gemm",  # v26.3 has both, v26.4 the second
+    "use_turbo_parallel_linear": "use_turbo_gemm",  # v26.4
+}
+OTHER_NAME = _RENAMED | {new: old for old, new in _RENAMED.items()}
+"""Other name of a key that later releases renamed; either may be the known one."""
 MEGATRON_NAMES = {"norm_epsilon": "layernorm_epsilon"}
 """Keys that Megatron-LM renamed while the presets of Primus kept the old name, which Megatron then never reads. Seen in
 Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect, and 1e-5 is trained."""
@@ -182,7 +183,7 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
     """Return the keys that this version knows, and a line for each other one; Primus stops at an unknown key."""
     fitted, dropped = {}, []
     for key, value in wanted.items():
-        name = _name_in(known, key)
+        name = next((name for name in (key, OTHER_NAME.get(key)) if name in known), None)
         if name is not None:
             fitted[name] = value
         elif why := [why for names, is_harmless, why in HARMLESS if key.startswith(names) and is_harmless(value)]:
@@ -193,10 +194,3 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
                 "another; take v25.10 or later"
             )
     return fitted, dropped
-
-
-def _name_in(known: Mapping[str, Any], key: str) -> str | None:
-    if key in known:
-        return key
-    others = [name for pair in RENAMED if key in pair for name in pair if name != key]
-    return next((name for name in others if name in known), None)

@@ -111,10 +111,14 @@ def gather_files(recording: StepRecording) -> list[Files]:
     return sorted((files for files in found if files is not None), key=lambda files: files.rank)
 
 
-def profile_content(
-    result: Mapping[str, Any], profile: Profile, step_seconds: Sequence[float], files: Sequence[Files]
-) -> dict[str, Any]:
-    """Return profile.json of a job from its `result`, the times of its profiled steps and the files of its ranks."""
+def write_profile(
+    folder: Path, result: Mapping[str, Any], profile: Profile, step_seconds: Sequence[float], files: Sequence[Files]
+) -> list[str]:
+    """Write profile.json into the folder of a profile; return a warning if it cannot be written.
+
+    It is made from the `result` of the job, the times of its profiled steps and the files of its ranks. The
+    measurements of the job do not depend on it.
+    """
     mean = result["performance_metrics"]["avg_step_time_seconds"]
     reasons = {name: why for one in files for name, why in one.reasons.items()}
     ranks = profile.ranks_of(result["training_config"]["num_gpus"])
@@ -125,7 +129,7 @@ def profile_content(
     if mean is None:
         reasons["unprofiled_step_seconds"] = "no step was measured"
     settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
-    return {
+    found = {
         "profile_version": profile_file.VERSION,
         **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},
         "host": result["provenance"]["host"],
@@ -139,6 +143,12 @@ def profile_content(
         "unprofiled_step_seconds": None if mean is None else float(f"{mean:.6g}"),
         "reasons": reasons,
     }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
+    except (OSError, ForeignFileError) as error:
+        return [f"profile: {profile_file.NAME}: {getattr(error, 'strerror', None) or error}"]
+    return []
 
 
 def warnings_of(files: Sequence[Files]) -> list[str]:
@@ -146,16 +156,3 @@ def warnings_of(files: Sequence[Files]) -> list[str]:
     return [
         f"profile: {name}: {why}" for one in files for name, why in one.reasons.items() if name == f"rank{one.rank}"
     ]
-
-
-def write_profile(folder: Path, found: Mapping[str, Any]) -> list[str]:
-    """Write profile.json into the folder of a profile; return a warning if it cannot be written.
-
-    The measurements of the job do not depend on it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
-    except (OSError, ForeignFileError) as error:
-        return [f"profile: {profile_file.NAME}: {getattr(error, 'strerror', None) or error}"]
-    return []

@@ -56,7 +56,7 @@ class Steps:
     def __init__(self, ledger: Ledger, *, has_pipeline: bool = False) -> None:
         self._ledger = ledger
         self._has_pipeline = has_pipeline
-        self._model: torch.nn.Module | None = None
+        self._model: torch.nn.Module
         self._ended = 0
         self.segments: list[Counter[Event]] = []
         """Events of the last step: before its first micro batch, then from the start of each micro batch on."""
@@ -89,7 +89,6 @@ class Steps:
 
     def start(self) -> None:
         """Begin the first step: what is there has been built."""
-        assert self._model is not None
         self._ledger.is_building = False
         self.build_peak_bytes = self._ledger.memory.peak_bytes
         self._file()
@@ -138,7 +137,6 @@ class Steps:
             self._begin_segment()
 
     def _file(self) -> None:
-        assert self._model is not None
         parameters = list(self._model.parameters())
         if not self._has_pipeline:  # with one, a gradient may be on its way to another stage
             self._ledger.memory.refile("workspace", "gradients")  # all that a backward pass leaves

@@ -1,15 +1,13 @@
 """The view of a running matrix on a terminal: a table of finished jobs, and live lines below it.
 
 rich draws the live lines and honours NO_COLOR. A terminal of fewer than WIDE columns gets short lines without bars.
-When a terminal becomes narrower it may wrap the lines that it shows, so that the place of the live lines is unknown:
-the screen is cleared and drawn again.
+A terminal that becomes narrower may wrap the lines that it shows; what is left of the live ones then stays above the
+next ones.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -26,8 +24,6 @@ WIDE = 80
 """Columns of the table of finished jobs, and of a line with a bar."""
 COLUMNS = f"{'job':>7}  {'':18}  {'status':8} {'step s':>8} {'tokens/s/GPU':>13} {'loss':>7} {'took':>7}"
 COLOURS = {"ok": "green", SKIPPED: "cyan"}
-KEPT_LINES = 200
-"""Lines above the live ones that can be drawn again."""
 
 
 class LiveView(View):
@@ -38,9 +34,12 @@ class LiveView(View):
         of_size = ("COLUMNS", "LINES")  # set ones stay as they were when the size of the terminal changes
         environ = {name: value for name, value in os.environ.items() if name not in of_size}
         self._console = console or Console(highlight=False, _environ=environ)
-        self._live = self._new_live()
-        self._shown: deque[Callable[[int], Text]] = deque(maxlen=KEPT_LINES)
-        self._width = self._console.size.width
+        self._live = Live(
+            get_renderable=lambda: Group(*live_lines(self.state, *self._console.size)),
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+        )
         self._has_header = False
 
     def __enter__(self) -> LiveView:
@@ -58,46 +57,24 @@ class LiveView(View):
         self.log(f"--- job {job.number} of {self.state.total}: {job.title}")
 
     def refresh(self) -> None:
-        """Draw everything again if the terminal has become narrower; rich draws the live lines four times a second."""
-        width = self._console.size.width
-        if width < self._width:
-            self._live.stop()
-            self._console.clear()
-            room = max(0, self._console.size.height - len(live_lines(self.state, *self._console.size)) - 1)
-            for line in list(self._shown)[-room:] if room else []:
-                self._print(line)
-            self._live = self._new_live()
-            self._live.start()
-        self._width = width
+        """Do nothing: rich draws the live lines four times a second."""
 
     def job_ended(self, job: JobState) -> None:
         """Add the job's row to the table."""
-        total = len(self.state.jobs)
         self.log(ended(job, self.state))
-        if not self._has_header and self._console.size.width >= WIDE:
-            self._keep(lambda width: Text(COLUMNS if width >= WIDE else "", style="bold"))
+        is_wide = self._console.size.width >= WIDE
+        if is_wide and not self._has_header:
+            self._print(Text(COLUMNS, style="bold"))
             self._has_header = True
-        self._keep(lambda width: row(job, total) if width >= WIDE else short_row(job, total))
+        self._print((row if is_wide else short_row)(job, len(self.state.jobs)))
         if not job.is_good:
-            self._keep(lambda width: Text(f"{' ' * (9 if width >= WIDE else 1)}{brief(job)}", style="red"))
-
-    def _new_live(self) -> Live:
-        return Live(
-            get_renderable=lambda: Group(*live_lines(self.state, *self._console.size)),
-            console=self._console,
-            refresh_per_second=4,
-            transient=True,
-        )
+            self._print(Text(f"{' ' * (9 if is_wide else 1)}{brief(job)}", style="red"))
 
     def _show(self, text: str) -> None:
-        self._keep(lambda width: Text(text))
+        self._print(Text(text))
 
-    def _keep(self, line: Callable[[int], Text]) -> None:
-        self._shown.append(line)
-        self._print(line)
-
-    def _print(self, line: Callable[[int], Text]) -> None:
-        self._console.print(line(self._console.size.width), overflow="fold")
+    def _print(self, line: Text) -> None:
+        self._console.print(line, overflow="fold")
 
 
 def live_lines(state: MatrixState, width: int, height: int) -> list[Table | Text]:

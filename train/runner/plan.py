@@ -227,19 +227,15 @@ def _known_digest(config: RunConfig, model: str) -> str | None:
         return None
 
 
-def _in_order(matrix: Matrix, jobs: Sequence[Job]) -> list[Job]:
-    kinds = [job.kind for job in matrix.first_runs]
-    is_interleaved = matrix.config.order == "interleaved"
-    return sorted(jobs, key=lambda job: (is_interleaved * job.run, kinds.index(job.kind), job.run))
-
-
 def text(matrix: Matrix) -> str:
     """Return the plan for --dry-run: every job with its command, then every setting with its origin."""
     ahead = outlook(matrix)
     lines = [f"jobs, in this order ({matrix.config.order}):"]
-    done = {job.name for job in ahead.done}
-    for number, job in enumerate(_in_order(matrix, [*ahead.done, *ahead.left]), 1):
-        action = "has an ok result, is skipped" if job.name in done else "runs"
+    kinds, is_interleaved = [job.kind for job in matrix.first_runs], matrix.config.order == "interleaved"
+    jobs = [*ahead.done, *ahead.left]
+    jobs.sort(key=lambda job: (is_interleaved * job.run, kinds.index(job.kind), job.run))
+    for number, job in enumerate(jobs, 1):
+        action = "has an ok result, is skipped" if job in ahead.done else "runs"
         shown = shlex.join([wrapper(job), "--run", str(job.run), *matrix.arguments])
         lines += [f"{number:>4}  {action}: {shown}", f"      result: {job.result_path}"]
     if ahead.possible:

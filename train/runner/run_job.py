@@ -12,6 +12,7 @@ finds the same runs.
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -100,15 +101,10 @@ def run_launcher(
     `refresh` is called every POLL_SECONDS.
     """
     child = processes.Child(plan.command(matrix, job), on_line, plan.environment(matrix))
-    asked_at = None
-    while not child.has_ended():
-        if stop.signal is not None and asked_at is None:
-            child.process.send_signal(stop.signal)
-            asked_at = time.monotonic()
-        if asked_at is not None and time.monotonic() - asked_at > processes.LAUNCHER_GRACE_SECONDS:
-            break
-        refresh()
-        time.sleep(POLL_SECONDS)
+    has_ended = processes.wait_until(child.has_ended, math.inf, stop, POLL_SECONDS, refresh)
+    if not has_ended and stop.signal is not None:
+        child.process.send_signal(stop.signal)
+        processes.wait_until(child.has_ended, processes.LAUNCHER_GRACE_SECONDS, None, POLL_SECONDS, refresh)
     return child.close(GRACE_SECONDS)
 
 

@@ -10,7 +10,7 @@ that imports the library converts them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from train.settings_map import bridge_column, nemo_column, prim_column, titan_column
@@ -184,14 +184,18 @@ def entry_of(row: MapRow, framework: str) -> Override | Fixed:
     return COLUMNS[framework][row.name]
 
 
+def applied(framework: str, config: RunConfig, spec: ModelSpec) -> Iterator[tuple[MapRow, Override, Any]]:
+    """Yield each row that keys of a framework set for a training, with the keys and the value."""
+    for row in ROWS:
+        entry = entry_of(row, framework)
+        if isinstance(entry, Override) and (entry.when is None or entry.when(config, spec)):
+            yield row, entry, row.wanted(config, spec)
+
+
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
     """Return the values to set in a framework for a training, by its own keys; a key comes before those below it."""
     values: dict[str, Any] = {}
-    for row in ROWS:
-        entry = entry_of(row, framework)
-        if isinstance(entry, Fixed) or (entry.when is not None and not entry.when(config, spec)):
-            continue
-        value = row.wanted(config, spec)
+    for _, entry, value in applied(framework, config, spec):
         for key, form in entry.forms:
             new = form(value)
             if key in values and values[key] != new:
