@@ -253,6 +253,4 @@ def kind_of_launch(kernel: str, launched_in: str | None, operator: str = "") -> 
         return own
     if launched_in in (OPTIMIZER, ATTENTION):
         return launched_in
-    if own is None and launched_in not in (None, IDLE):
-        return launched_in or UNATTRIBUTED
-    return own or UNATTRIBUTED
+    return own or (launched_in if launched_in != IDLE else None) or UNATTRIBUTED

@@ -19,9 +19,9 @@ from urllib.parse import quote, unquote
 
 from utils.secret_forms import (
     MARK,
+    NO_VALUES,
     OF_ADDRESS,
     end_of_user,
-    is_plain,
     is_secret_name,
     is_value,
     without_forms,
@@ -56,13 +56,10 @@ def holds_secret(content: str | bytes, environ: Mapping[str, str] | None = None)
     if isinstance(content, str):
         return _without(content, values) != content
     told = content.decode("utf8", errors="surrogateescape")
-    if any(value in told for value in values) or any(map(_has_form, told.split("\n"))):
+    rules = ((without_shapes if _NO_TEXT.search(line) else without_forms, line) for line in told.split("\n"))
+    if any(value in told for value in values) or any(without(line) != line for without, line in rules):
         return True
     return "%" in told and bool(values) and _percent_encoded(tuple(values)).search(told) is not None
-
-
-def _has_form(line: str) -> bool:
-    return (without_shapes if _NO_TEXT.search(line) else without_forms)(line) != line
 
 
 def _without(content: str, values: Sequence[str]) -> str:
@@ -113,7 +110,7 @@ def _secrets_of(name: str, value: str) -> Iterator[str]:
     if "@" in rest and (scheme or re.search(OF_ADDRESS, name, re.IGNORECASE)):
         user = rest[: max(end_of_user(rest), 0)]
         yield from (user, user.partition(":")[2])
-    elif is_secret_name(name) and not scheme and not is_plain(value):
+    elif is_secret_name(name) and not scheme and value.lower() not in NO_VALUES:
         yield value
 
 

@@ -129,7 +129,8 @@ _NOT_LAST = (
     ),
 )
 """Last words of a name whose value is about a secret and is none."""
-_NO_VALUES = ("none", "null", "true", "false", "required", "optional", "disabled", "enabled", "undefined", "anonymous")
+NO_VALUES = ("none", "null", "true", "false", "required", "optional", "disabled", "enabled", "undefined", "anonymous")
+"""Words that are no secret, whatever the name before them."""
 _BEFORE_NEXT = re.compile(r"[^,;&(){}\[\]]*")
 _LETTER_AND_DIGIT = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9])")
 _LEAST_ISSUED = 8
@@ -152,11 +153,6 @@ def is_chosen_name(name: str) -> bool:
     """Return True if people choose such a secret themselves (a password), so that it may be short."""
     words = _words(name)
     return any(word.endswith(_CHOSEN) or (word in _SHORT and len(words) > 1) for word in words)
-
-
-def is_plain(value: str) -> bool:
-    """Return True for a word that is no secret, whatever the name before it."""
-    return value.lower() in _NO_VALUES
 
 
 def without_forms(content: str) -> str:
@@ -287,7 +283,7 @@ def is_value(name: str, value: str, *, is_strict: bool) -> bool:
 
     Behind `NAME=`, `--name` and in quotes (strict) that is almost everything, else a word with letters and digits.
     """
-    if is_plain(value) or (name.lower() == "pass" and not is_strict):
+    if value.lower() in NO_VALUES or (name.lower() == "pass" and not is_strict):
         return False
     if is_strict:
         return len(value) >= (1 if is_chosen_name(name) else _LEAST_ISSUED)

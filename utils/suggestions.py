@@ -14,9 +14,7 @@ def closest(got: str, known: Iterable[str], least: float = CLOSE_ENOUGH) -> str 
 
     Case, leading dashes, `-` for `_`, and an `=...` at the end make no difference.
     """
-    by_form: dict[str, str] = {}
-    for word in known:
-        by_form.setdefault(_form(word), word)
+    by_form = {_form(word): word for word in reversed([*known])}  # of two words of one form the first
     near = difflib.get_close_matches(_form(got), by_form, n=1, cutoff=least)
     return by_form[near[0]] if near else None
 

@@ -110,16 +110,6 @@ def _is_input(value: Any) -> bool:
     return bool(sum(file["bytes"] for file in files) == value["bytes"] and digest == value["sha256"])
 
 
-def _is_tokenizer(value: Any) -> bool:
-    return isinstance(value, dict) and is_digest(value.get("sha256")) and isinstance(value.get("class", ""), str)
-
-
-def _is_engine(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, dict) and value.get("name") in ENGINES and _is_number(value.get("documents_by_reference", 0))
-    )
-
-
 def _is_versions(value: Any) -> bool:
     return (
         isinstance(value, dict)
@@ -145,14 +135,29 @@ _FIELDS = {
     "dtype": Wanted(lambda value: value in _DTYPES, "an integer type of Megatron"),
     **dict.fromkeys(("vocab_size", "eod_token_id"), _NUMBER),
     "append_eod": Wanted(lambda value: value is True, "true: each document ends with eod_token_id"),
-    "tokenizer": Wanted(_is_tokenizer, "an object with class and sha256"),
+    "tokenizer": Wanted(
+        lambda value: (
+            isinstance(value, dict) and is_digest(value.get("sha256")) and isinstance(value.get("class", ""), str)
+        ),
+        "an object with class and sha256",
+    ),
     "input": Wanted(_is_input, f"{_FILE}, of several files the list `files` and its sum and digest, or null"),
     **dict.fromkeys(("bin_sha256", "idx_sha256"), _DIGEST),
     "bin_bytes": _NUMBER,
     "versions": Wanted(_is_versions, f"the versions of {', '.join(LIBRARIES)}"),
 }
 _OPTIONAL_FIELDS = {
-    "engine": Wanted(_is_engine, f"an object with the name {' or '.join(ENGINES)}, or null"),
+    "engine": Wanted(
+        lambda value: (
+            value is None
+            or (
+                isinstance(value, dict)
+                and value.get("name") in ENGINES
+                and _is_number(value.get("documents_by_reference", 0))
+            )
+        ),
+        f"an object with the name {' or '.join(ENGINES)}, or null",
+    ),
     "bad_lines": _UNKNOWN_NUMBER,
     "cleaning": OBJECT,
     **dict.fromkeys(("source", "tokenizer_source"), Wanted(_is_origin, "an object with texts about the licence")),

@@ -147,16 +147,11 @@ def bytes_needed(config: RunConfig, model: str) -> int | None:
         tokens = config.samples * SYNTH_TOKENS_PER_DOCUMENT if config.samples else tokens_needed(config)
         return tokens * SYNTH_BYTES_PER_TOKEN
     if config.dataset in HUB_DATASETS:
-        text = _hub_text_bytes(config)
+        of_one = TEXT_BYTES_PER_DOCUMENT.get(config.dataset)
+        of_samples = config.samples * of_one if config.samples and of_one else None
+        text = of_samples if config.samples else tokens_needed(config) * TEXT_BYTES_PER_TOKEN[1]
     elif is_pair(config.dataset):
         return 0
     else:
         text = sum(path.stat().st_size * PACKED_RATIO.get(path.suffix, 1) for path in text_paths(config.dataset))
     return None if text is None else int(text + 2 * text / TEXT_BYTES_PER_TOKEN[0] * ID_BYTES)
-
-
-def _hub_text_bytes(config: RunConfig) -> float | None:
-    if not config.samples:
-        return tokens_needed(config) * TEXT_BYTES_PER_TOKEN[1]
-    each = TEXT_BYTES_PER_DOCUMENT.get(config.dataset)
-    return config.samples * each if each else None

@@ -81,11 +81,9 @@ def visible_device(platform: str, torch_module: Any = None) -> str | None:
 
     Raises HardwareError without torch.
     """
-    if platform == "cpu":
+    if not visible_gpus(platform, torch_module):
         return None
     torch = torch_module or _import_torch()
-    if not torch.cuda.device_count():
-        return None
     *_, device = _identified(
         torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0), is_amd=platform == "amd"
     )

@@ -101,14 +101,14 @@ def find_device(name: str, total_memory_gb: float | None = None, cores: int | No
     MI250X and MI250 are two dies, and torch shows each as a device: the function returns one die, with half of every
     number of the board, also of its power. A GB200 or GB300 is one of the GPUs of a superchip, as torch shows it.
     """
-    wanted = " ".join(name.split()).casefold().removeprefix("nvidia ")
+    wanted = _without_vendor(" ".join(name.split()))
     for board in DEVICES:
         proofs = (
             (board.names, True),
             (board.names_with_memory, total_memory_gb is not None),
             (board.names_with_cores, cores is not None),
         )
-        is_proven = next((is_enough for names, is_enough in proofs if wanted in _comparable(names)), False)
+        is_proven = next((is_enough for names, is_enough in proofs if wanted in map(_without_vendor, names)), False)
         device = _one_torch_device(board)
         fits_memory = total_memory_gb is None or _fits_memory(device, total_memory_gb)
         if is_proven and fits_memory and cores in (None, device.cores):
@@ -129,8 +129,8 @@ def short_name(device: Device) -> str | None:
     return next((short for short, board in SHORT_NAMES.items() if _one_torch_device(board) == device), None)
 
 
-def _comparable(names: tuple[str, ...]) -> set[str]:
-    return {name.casefold().removeprefix("nvidia ") for name in names}  # drivers before 2021 omit the vendor
+def _without_vendor(name: str) -> str:
+    return name.casefold().removeprefix("nvidia ")  # drivers before 2021 omit the vendor
 
 
 def _fits_memory(device: Device, total_memory_gb: float) -> bool:

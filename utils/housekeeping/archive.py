@@ -39,7 +39,7 @@ from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import inventory
-from utils.housekeeping.footprint import ADOPT, FootprintError, open_file, opened, read_list, read_marker
+from utils.housekeeping.footprint import ADOPT, OURS, FootprintError, open_file, opened, read_list, read_marker
 from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
@@ -56,7 +56,6 @@ _PROGRESS_DELAY_SECONDS = 2
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 MANIFEST_VERSION = 1
-TOOL = "tprimat"
 
 
 class ArchiveError(RuntimeError):
@@ -173,7 +172,7 @@ def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:
     commit, is_dirty = origin.commit(root)
     content = {
         "manifest_version": MANIFEST_VERSION,
-        "tool": TOOL,
+        "tool": OURS["tool"],
         "git_commit": commit,
         "git_dirty": is_dirty,
         "reasons": {} if commit else dict.fromkeys(("git_commit", "git_dirty"), origin.NO_COMMIT),

@@ -22,7 +22,6 @@ with several hard links only the name in the folder is removed. Standard library
 
 from __future__ import annotations
 
-import argparse
 import errno
 import fcntl
 import os
@@ -224,42 +223,6 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        {
-            "--platform": {
-                "required": True,
-                "choices": PLATFORMS,
-                "help": "read config.<platform>.env of this platform",
-            },
-            "--with-data": {"action": "store_true", "help": "also remove prepared data from DATA_DIR"},
-            "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": " or ".join(FOLDERS)},
-        },
-        prog="python -m utils.housekeeping.purge",
-        description="Remove all that the suite wrote: results of all jobs and labels, logs, comparisons, archive.",
-        epilog="Everything else in these folders is left and listed. Exits 0 on success; 1 if a file could not be "
-        "removed; 2 if the folder is refused.",
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--dry-run", action="store_true", help="print what would be removed; remove nothing")
-    what.add_argument(
-        "--adopt",
-        action="store_true",
-        help="add files of an earlier version, or copied ones, to the list of ours; remove nothing",
-    )
-    return parser.parse_args(argv)
-
-
-def _check(settings: Sequence[str]) -> None:
-    """Refuse settings that look like a choice of files: `MODEL=llama` would not limit what is removed."""
-    for setting in settings:
-        if setting.partition("=")[0] not in FOLDERS:
-            raise ConfigError(
-                f"{setting}: files of all jobs and labels are removed; leave this setting out "
-                f"(allowed here: {', '.join(FOLDERS)})"
-            )
-
-
 def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool, is_adopted: bool) -> int:
     """Purge the folders and return the number of failures; nothing is removed before all folders are accepted."""
     with ExitStack() as stack:
@@ -297,11 +260,38 @@ def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Purge the configured folders."""
-    options = _arguments(argv)
+    parser = Parser(
+        {
+            "--platform": {
+                "required": True,
+                "choices": PLATFORMS,
+                "help": "read config.<platform>.env of this platform",
+            },
+            "--with-data": {"action": "store_true", "help": "also remove prepared data from DATA_DIR"},
+            "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": " or ".join(FOLDERS)},
+        },
+        prog="python -m utils.housekeeping.purge",
+        description="Remove all that the suite wrote: results of all jobs and labels, logs, comparisons, archive.",
+        epilog="Everything else in these folders is left and listed. Exits 0 on success; 1 if a file could not be "
+        "removed; 2 if the folder is refused.",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--dry-run", action="store_true", help="print what would be removed; remove nothing")
+    what.add_argument(
+        "--adopt",
+        action="store_true",
+        help="add files of an earlier version, or copied ones, to the list of ours; remove nothing",
+    )
+    options = parser.parse_args(argv)
 
     def work() -> int:
         output_dir, data_dir = folders(options.platform, arguments=options.settings)
-        _check(options.settings)
+        for setting in options.settings:  # `MODEL=llama` would not limit what is removed
+            if setting.partition("=")[0] not in FOLDERS:
+                raise ConfigError(
+                    f"{setting}: files of all jobs and labels are removed; leave this setting out "
+                    f"(allowed here: {', '.join(FOLDERS)})"
+                )
         data = data_dir if options.with_data else None
         return min(1, _purge_all(output_dir, data, is_dry_run=options.dry_run, is_adopted=options.adopt))
 

@@ -6,7 +6,7 @@ Each contradiction becomes a problem in words with its line; nothing is repaired
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from utils.logs.lines import Printed
@@ -134,11 +134,10 @@ def gaps(iterations: Sequence[IterationLine], total: int | None) -> list[str]:
     found = []
     if total is None:
         found.append("the log does not say how many iterations were to come; say it if you know")
-    if total is not None and last < total:
-        found.append(f"the log stops at iteration {last} of {total}")
-    if total is not None and last > total:
-        found.append(f"the log goes to iteration {last} of {total}")
-    missing = list(_ranges(numbers))
+    elif last != total:
+        found.append(f"the log {'stops at' if last < total else 'goes to'} iteration {last} of {total}")
+    around = [(one + 1, two - 1) for one, two in pairwise([0, *numbers]) if two - one > 1]
+    missing = [f"{first}" if first == last else f"{first} to {last}" for first, last in around]
     if interval := _interval(numbers):
         found.append(f"only every {interval}th iteration was printed, and a time is a mean over {interval} of them")
     elif missing:
@@ -149,10 +148,9 @@ def gaps(iterations: Sequence[IterationLine], total: int | None) -> list[str]:
 
 def without_time(steps: Sequence[Step]) -> list[str]:
     """Return a problem for each iteration without a time."""
-    found = [
-        f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time_seconds is None
-    ]
-    return _few(found)
+    return _few(
+        [f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time_seconds is None]
+    )
 
 
 def fill_times(iterations: Sequence[IterationLine], tokens_of_a_step: float) -> bool:
@@ -228,20 +226,9 @@ def _bounds(step: Step) -> tuple[float, float]:
 def _interval(numbers: Sequence[int]) -> int | None:
     """Return n if exactly every n-th iteration is present (and perhaps the first), at least two of them; else None."""
     regular = numbers[1:] if numbers[0] == 1 and len(numbers) > 2 else numbers
-    if len(regular) < 2:
-        return None
     steps = {two - one for one, two in pairwise(regular)}
-    interval = steps.pop()
-    return interval if not steps and interval > 1 and regular[0] % interval == 0 else None
-
-
-def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Yield the missing iterations from 1 on, as `4` or `5 to 11`."""
-    for one, two in pairwise([0, *numbers]):
-        if two - one == 2:
-            yield str(one + 1)
-        elif two - one > 2:
-            yield f"{one + 1} to {two - 1}"
+    interval = steps.pop() if len(steps) == 1 else 1
+    return interval if interval > 1 and regular[0] % interval == 0 else None
 
 
 def _few(problems: list[str]) -> list[str]:

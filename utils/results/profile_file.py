@@ -15,7 +15,7 @@ from typing import Any
 
 from utils.errors import quoted
 from utils.own_files import json_with
-from utils.results.fields import OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_digest, is_number, is_whole, json_in
+from utils.results.fields import ABOVE_ZERO, OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_digest, is_whole, json_in
 from utils.results.schema import is_text
 
 VERSION = 1
@@ -92,12 +92,12 @@ def parse(content: Any, path: Path) -> Profile:
         ProfileError,
         {
             "profiled_step_seconds": Wanted(
-                lambda one: isinstance(one, list) and len(one) == len(steps) and all(map(_is_seconds, one)),
+                lambda one: isinstance(one, list) and len(one) == len(steps) and all(map(ABOVE_ZERO.is_good, one)),
                 f"the seconds of {len(steps)} steps",
                 lambda one: tuple(map(float, one)),
             ),
             "unprofiled_step_seconds": Wanted(
-                lambda one: _is_seconds(one) or (one is None and "unprofiled_step_seconds" in reasons),
+                lambda one: ABOVE_ZERO.is_good(one) or (one is None and "unprofiled_step_seconds" in reasons),
                 "seconds, or null with a reason",
                 lambda one: None if one is None else float(one),
             ),
@@ -107,18 +107,9 @@ def parse(content: Any, path: Path) -> Profile:
     return Profile(path=path, started=found.pop("started_utc"), traces=traces, **found, **of_steps)
 
 
-def _are_in_a_row(found: Any) -> bool:
-    are_numbers = isinstance(found, list) and bool(found) and all(is_whole(one, 1) for one in found)
-    return are_numbers and found == list(range(found[0], found[0] + len(found)))
-
-
-def _are_ranks(found: Any) -> bool:
-    are_numbers = isinstance(found, list) and bool(found) and all(is_whole(one, 0) for one in found)
+def _are_rising(found: Any, least: int) -> bool:
+    are_numbers = isinstance(found, list) and bool(found) and all(is_whole(one, least) for one in found)
     return are_numbers and found == sorted(set(found))
-
-
-def _is_seconds(found: Any) -> bool:
-    return is_number(found) and found > 0
 
 
 def _traces(found: dict[str, Any], where: str, ranks: tuple[int, ...], reasons: Mapping[str, str]) -> dict[int, Trace]:
@@ -148,8 +139,12 @@ def _is_trace(found: Any) -> bool:
 _KEYS = {
     "platform": Wanted(PLATFORMS.__contains__, f"one of {', '.join(PLATFORMS)}"),
     "reasons": Wanted(lambda found: isinstance(found, dict) and all(map(is_text, found.values())), "texts by key"),
-    "steps": Wanted(_are_in_a_row, "the numbers of steps in a row, from 1", tuple),
-    "ranks": Wanted(_are_ranks, "rising numbers of ranks, from 0, each once", tuple),
+    "steps": Wanted(
+        lambda found: _are_rising(found, 1) and found[-1] - found[0] < len(found),
+        "the numbers of steps in a row, from 1",
+        tuple,
+    ),
+    "ranks": Wanted(lambda found: _are_rising(found, 0), "rising numbers of ranks, from 0, each once", tuple),
     **dict.fromkeys(("framework", "model", "model_size", "host", "device_name"), TEXT),
     "run": WHOLE,
     "started_utc": TIME,

@@ -25,8 +25,8 @@ from utils.settings.combinations import (
     num_gpus,
     profile,
 )
-from utils.settings.keys import in_results
-from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file, received
+from utils.settings.keys import KEYS, in_results
+from utils.settings.layers import Value, from_arguments, parse_values, read_file, received
 from utils.suggestions import did_you_mean
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,7 +221,8 @@ def values_of(
     inherited = received(environ)
     if inherited is not None:
         return inherited | from_arguments(arguments)
-    return _layers(platform, from_environment(environ), arguments, root, device)
+    environment = {key: Value(environ[key], "environment") for key in KEYS if key in environ}
+    return _layers(platform, environment, arguments, root, device)
 
 
 def folders(

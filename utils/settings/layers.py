@@ -99,11 +99,6 @@ def _suggestion(text: str) -> str:
     return f"; did you mean {near}={value}?" if re.fullmatch(r"[^\s$'\"`\\]*", value) else ""
 
 
-def from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
-    """Return the settings that the environment overrides."""
-    return {key: Value(environ[key], "environment") for key in KEYS if key in environ}
-
-
 def from_arguments(arguments: Iterable[str]) -> dict[str, Value]:
     """Return the settings given as KEY=VALUE arguments; a later one replaces an earlier one."""
     return dict(parse_assignment(argument, ARGUMENT) for argument in arguments)

@@ -38,20 +38,13 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
             if argument.startswith("-"):
                 raise ConfigError(f"{script.name}: {no_option(argument, options, KEYS)}; see --help")
         is_sweep = "VALUE,VALUE" in text  # train.sweep checks the other values of a setting
-        parse_values(values_of(platform, [_with_one_value(one) for one in settings] if is_sweep else settings))
+        parse_values(
+            values_of(platform, [re.sub(r"(?s)(=[^,]*),.*", r"\1", one) for one in settings] if is_sweep else settings)
+        )
     else:
         for argument in settings:
-            _refuse_slip(argument, options, script.name)
-
-
-def _with_one_value(setting: str) -> str:
-    key, equals, values = setting.partition("=")
-    return key + equals + values.partition(",")[0]
-
-
-def _refuse_slip(argument: str, options: Sequence[str], script: str) -> None:
-    name = argument.split("=", 1)[0]
-    known = (*KEYS, *ELSEWHERE, *options)
-    near = closest(name, known, ALMOST)
-    if near is not None and near != name:
-        raise ConfigError(f"{script}: got {argument}; did you mean {argument.replace(name, near, 1)}?; see --help")
+            name = argument.split("=", 1)[0]
+            near = closest(name, (*KEYS, *ELSEWHERE, *options), ALMOST)
+            if near is not None and near != name:
+                meant = argument.replace(name, near, 1)
+                raise ConfigError(f"{script.name}: got {argument}; did you mean {meant}?; see --help")
