@@ -106,18 +106,13 @@ class LogReport(JobReport):
         if profile is not None:
             printed = {step.number for step in log.steps} | excluded.keys()
             excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
-        steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
-        result |= {
-            "steps": [step.number for step in steps],
-            "step_times": [step.step_time_seconds for step in steps],
-            "data_wait_seconds": [None] * len(steps),
-            "loss_values": [step.loss for step in steps],
-            "grad_norms": [step.grad_norm for step in steps],
-            "learning_rates": [follower.learning_rate(step.number) for step in steps],
+        samples = log.samples(excluded)
+        result |= samples | {
+            "learning_rates": [follower.learning_rate(step) for step in samples["steps"]],
             "excluded_steps": {str(number): why for number, why in sorted(excluded.items())},
         }
-        if all(step.number in follower.step_ends for step in steps):
-            ends = clock_of_steps([follower.step_ends[step.number] for step in steps])
+        if all(step in follower.step_ends for step in samples["steps"]):
+            ends = clock_of_steps([follower.step_ends[step] for step in samples["steps"]])
             result["energy_metrics"][CLOCK_KEY] = ends
         config = self.job.config
         summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
