@@ -30,6 +30,8 @@ OF_PRIMUS = {
     "sequence_length": "sequence_length",
 }
 """Facts of a log of Primus, with their keys in `training_config`."""
+NOT_OF_PRIMUS = ("data_wait_seconds", "learning_rates")
+"""Samples of a result of Primus that do not come from its log."""
 
 
 def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
@@ -131,13 +133,7 @@ def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence
             yield from _difference(f"training_config.{key}", config[key], fact, names[0])
     profile = profiling.parse(config.get("profile") or profiling.NO_PROFILE)
     excluded = profile.excluded_by_primus if profile else {}
-    steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
-    logged = {
-        "steps": [step.number for step in steps],
-        "step_times": [step.step_time_seconds for step in steps],
-        "loss_values": [step.loss for step in steps],
-        "grad_norms": [step.grad_norm for step in steps],
-    }
+    logged = {key: values for key, values in log.samples(excluded).items() if key not in NOT_OF_PRIMUS}
     yield from _samples(store.rounded(logged), result, names[0])
 
 

@@ -149,20 +149,15 @@ def _measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any
     `tokens_per_step` is GBS x SL. The samples are the iterations whose time is known; `excluded_steps` lists the other
     printed iterations with the reason why each is left out.
     """
-    timed = [step for step in run.steps if step.step_time_seconds is not None]
-    few = f"only {len(timed)} steps with a time: their speed is that of a warm-up"
+    samples = run.samples()
+    few = f"only {len(samples['steps'])} steps with a time: their speed is that of a warm-up"
     return {
         "source": "log",
         "status": run.status,
         "reason": run.reason,
-        "warnings": [*run.notes, *([few] if 0 < len(timed) <= FEW_STEPS else [])],
+        "warnings": [*run.notes, *([few] if 0 < len(samples["steps"]) <= FEW_STEPS else [])],
         "excluded_steps": {str(number): why for number, why in run.excluded.items()},
-        "steps": [step.number for step in timed],
-        "step_times": [step.step_time_seconds for step in timed],
-        "data_wait_seconds": [None] * len(timed),
-        "loss_values": [step.loss for step in timed],
-        "grad_norms": [step.grad_norm for step in timed],
-        "learning_rates": [step.learning_rate for step in timed],
+        **samples,
         "performance_metrics": _performance(run, tokens_per_step, num_gpus),
         "memory_metrics": _memory(run),
     }
@@ -189,7 +184,7 @@ def _memory(run: RunLog) -> dict[str, Any]:
 
 
 def _performance(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
-    times = [step.step_time_seconds for step in run.steps if step.step_time_seconds]
+    times = [time for time in run.samples()["step_times"] if time]
     summary = summarize(times, tokens_per_step, num_gpus)
     excluded = warmup_steps(len(times))
     why = "the log has no step with a time"

@@ -22,7 +22,7 @@ from train.profiling.recording import Files, warnings_of, write_profile
 from train.profiling.tools import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
-from utils.logs.run_log import RunLog
+from utils.logs.run_log import RunLog, value_of
 from utils.provenance.digests import sha256_file
 from utils.results.profile_file import Trace
 from utils.settings.profiling import Profile
@@ -105,15 +105,13 @@ class LogReport(JobReport):
         if profile is not None:
             printed = {step.number for step in log.steps} | excluded.keys()
             excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
-        steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
+        found = log.samples(excluded)
         samples = Samples(
-            steps=[step.number for step in steps],
-            step_times=[step.step_time_seconds for step in steps if step.step_time_seconds is not None],
-            step_ends=[follower.step_ends[step.number] for step in steps if step.number in follower.step_ends],
-            data_wait_seconds=[None] * len(steps),
-            loss_values=[step.loss for step in steps],
-            grad_norms=[step.grad_norm for step in steps],
-            learning_rates=[follower.learning_rate(step.number) for step in steps],
+            **found
+            | {
+                "learning_rates": [follower.learning_rate(step) for step in found["steps"]],
+                "step_ends": [follower.step_ends[step] for step in found["steps"] if step in follower.step_ends],
+            }
         )
         add_samples(result, samples, self.job.config, _loop_seconds(samples, follower.step_ends))
         result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
@@ -182,7 +180,7 @@ def take_profile(report: LogReport, profile: Profile, workspace: Path) -> list[s
     folder = profile_folder(report.job)
     left = traces(workspace)
     files = [_taken(rank, left.get(rank), profile, folder) for rank in profile.ranks_of(report.job.config.num_gpus)]
-    printed = {step.number: step.step_time_seconds for step in (report.log.steps if report.log else ())}
+    printed = {step.number: value_of(step.step_time) for step in (report.log.steps if report.log else ())}
     seconds = [time for step in profile.steps if (time := printed.get(step)) is not None]
     if missing := [str(step) for step in profile.steps if printed.get(step) is None]:
         return [

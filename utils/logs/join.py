@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from utils.logs.lines import Printed
-from utils.logs.run_log import Fact, IterationLine, Step, value_of
+from utils.logs.run_log import Fact, IterationLine
 
 MEAN_OF_TWO = "its time and loss are means over iterations 1 and 2, which core 0.16 and later does not reset between"
 SHOWN = 3
@@ -67,27 +67,11 @@ class Joined:
         known.troubles = known.troubles or line.troubles
 
 
-def to_steps(iterations: Sequence[IterationLine]) -> tuple[tuple[Step, ...], dict[int, str]]:
+def to_steps(iterations: Sequence[IterationLine]) -> tuple[tuple[IterationLine, ...], dict[int, str]]:
     """Return the steps, and the excluded iterations with the reason."""
     reasons = {one.number: MEAN_OF_TWO if one.is_mean_of_two else one.excluded for one in iterations}
     excluded = {number: reason for number, reason in reasons.items() if reason}
-    steps = tuple(
-        Step(
-            number=one.number,
-            step_time_seconds=value_of(one.step_time),
-            loss=value_of(one.loss),
-            grad_norm=value_of(one.grad_norm),
-            learning_rate=value_of(one.learning_rate),
-            tokens_per_second_per_gpu=value_of(one.tokens),
-            tflops=value_of(one.tflops),
-            where=one.where,
-            step_time_rounding=one.step_time.half_unit if one.step_time else 0.0,
-            tokens_rounding=one.tokens.half_unit if one.tokens else 0.0,
-        )
-        for one in iterations
-        if one.number not in excluded
-    )
-    return steps, excluded
+    return tuple(one for one in iterations if one.number not in excluded), excluded
 
 
 def not_finite(iterations: Sequence[IterationLine]) -> list[str]:
@@ -146,11 +130,9 @@ def gaps(iterations: Sequence[IterationLine], total: int | None) -> list[str]:
     return found
 
 
-def without_time(steps: Sequence[Step]) -> list[str]:
+def without_time(steps: Sequence[IterationLine]) -> list[str]:
     """Return a problem for each iteration without a time."""
-    return _few(
-        [f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time_seconds is None]
-    )
+    return _few([f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time is None])
 
 
 def fill_times(iterations: Sequence[IterationLine], tokens_of_a_step: float) -> bool:
@@ -166,35 +148,33 @@ def fill_times(iterations: Sequence[IterationLine], tokens_of_a_step: float) -> 
     return bool(found)
 
 
-def tokens_of_a_step(steps: Sequence[Step]) -> tuple[tuple[float, float] | None, list[str]]:
+def tokens_of_a_step(steps: Sequence[IterationLine]) -> tuple[tuple[float, float] | None, list[str]]:
     """Derive the tokens per step and GPU (SL x GBS / GPUs), as smallest and largest value that the rounding allows.
 
     They are tokens/s/GPU x seconds of each line that holds both (Primus, trainer.py: tokens per GPU = SL x batch /
     elapsed / world). Returns None if no line holds both, and a problem for each line that disagrees with most others.
     """
-    known = [(step, *_bounds(step)) for step in steps if step.step_time_seconds and step.tokens_per_second_per_gpu]
+    known = [_bounds(time, tokens) for _, time, tokens in with_both(steps)]
     if not known:
         return None, []
-    middle = statistics.median_low(sorted((low + high) / 2 for _, low, high in known))
-    base = next((low, high) for _, low, high in known if low <= middle <= high)
-    agreeing = [(low, high) for _, low, high in known if low <= base[1] and high >= base[0]]
+    middle = statistics.median_low([(low + high) / 2 for low, high in known])
+    base = next((low, high) for low, high in known if low <= middle <= high)
+    agreeing = [(low, high) for low, high in known if low <= base[1] and high >= base[0]]
     low, high = max(low for low, _ in agreeing), min(high for _, high in agreeing)
     low, high = (low, high) if low <= high else base
     return (low, high), disagreements(steps, low, high)
 
 
-def disagreements(steps: Sequence[Step], low: float, high: float) -> list[str]:
+def disagreements(steps: Sequence[IterationLine], low: float, high: float) -> list[str]:
     """Return a problem for each line whose tokens/s/GPU and time do not give `low` to `high` tokens a step and GPU."""
     found = []
-    for step in steps:
-        if not step.step_time_seconds or not step.tokens_per_second_per_gpu:
-            continue
-        least, most = _bounds(step)
+    for step, time, tokens in with_both(steps):
+        least, most = _bounds(time, tokens)
         if least > high or most < low:
-            wanted = (low + high) / 2 / step.step_time_seconds
+            wanted = (low + high) / 2 / time.value
             found.append(
-                f"iteration {step.number} ({step.where}): {step.tokens_per_second_per_gpu:g} tokens/s/GPU do not fit "
-                f"{step.step_time_seconds:g} s; SL x GBS / time / GPUs is {wanted:.1f}"
+                f"iteration {step.number} ({step.where}): {tokens.value:g} tokens/s/GPU do not fit "
+                f"{time.value:g} s; SL x GBS / time / GPUs is {wanted:.1f}"
             )
     return _few(found)
 
@@ -217,10 +197,18 @@ def derived_sequence_length(facts: Mapping[str, Fact], tokens: tuple[float, floa
     return Fact(length, "tokens/s/GPU x time x GPUs / GBS of its lines") if length else None
 
 
-def _bounds(step: Step) -> tuple[float, float]:
-    time, tokens = step.step_time_seconds or 0.0, step.tokens_per_second_per_gpu or 0.0
-    low = (time - step.step_time_rounding) * (tokens - step.tokens_rounding)
-    return low * (1 - 1e-12), (time + step.step_time_rounding) * (tokens + step.tokens_rounding) * (1 + 1e-12)
+def with_both(steps: Sequence[IterationLine]) -> list[tuple[IterationLine, Printed, Printed]]:
+    """Return the iterations that have a time and tokens/s/GPU, with both."""
+    return [
+        (step, step.step_time, step.tokens)
+        for step in steps
+        if step.step_time and step.tokens and step.step_time.value and step.tokens.value
+    ]
+
+
+def _bounds(time: Printed, tokens: Printed) -> tuple[float, float]:
+    low = (time.value - time.half_unit) * (tokens.value - tokens.half_unit)
+    return low * (1 - 1e-12), (time.value + time.half_unit) * (tokens.value + tokens.half_unit) * (1 + 1e-12)
 
 
 def _interval(numbers: Sequence[int]) -> int | None:

@@ -15,7 +15,7 @@ from utils.logs.facts import allocator_memory, facts, is_bridge, parameter_count
 from utils.logs.iterations import iterations
 from utils.logs.join import Joined
 from utils.logs.lines import Line, lines
-from utils.logs.run_log import Fact, IterationLine, Memory, RunLog, Step
+from utils.logs.run_log import Fact, IterationLine, Memory, RunLog
 from utils.logs.trainers import HuggingFaceDicts, our_steps, titan_steps
 
 FRAMEWORKS = ("prim", "nemo", "mega", "bridge", "torchtitan", "hf", "ours")
@@ -226,12 +226,12 @@ def _tokens_per_gpu(found: Mapping[str, Fact]) -> float | None:
 
 
 def _check_tokens(
-    bounds: tuple[float, float], per_gpu: float, found: Mapping[str, Fact], steps: Sequence[Step]
+    bounds: tuple[float, float], per_gpu: float, found: Mapping[str, Fact], steps: Sequence[IterationLine]
 ) -> None:
     """Raise ContradictionError if the lines agree with each other, but not with the figures that the caller gave."""
     if bounds[0] <= per_gpu <= bounds[1] or ASKED not in {found[name].where for name in _OF_TOKENS}:
         return
-    first = next(step for step in steps if step.step_time_seconds and step.tokens_per_second_per_gpu)
+    first, _, _ = join.with_both(steps)[0]
     given = ", ".join(f"{name.replace('_', ' ')} {found[name].value}" for name in _OF_TOKENS)
     raise ContradictionError(
         f"{first.where}: tokens/s/GPU x time gives {sum(bounds) / 2:.1f} tokens a step and GPU in the log, and {given} "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from utils.logs.lines import Printed
 
@@ -14,27 +14,6 @@ class Fact(NamedTuple):
 
     value: int | float | str
     where: str
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One iteration, with the instantaneous values of its line; None for what the line does not hold."""
-
-    number: int
-    """From 1."""
-    step_time_seconds: float | None
-    loss: float | None
-    """Nats per token; also None if it is not finite."""
-    grad_norm: float | None
-    learning_rate: float | None
-    tokens_per_second_per_gpu: float | None
-    tflops: float | None
-    """By the framework's own formula, as printed."""
-    where: str
-    step_time_rounding: float = 0.0
-    """Half a unit of the last printed digit of the step time, seconds."""
-    tokens_rounding: float = 0.0
-    """Half a unit of the last printed digit of the tokens per second."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +27,7 @@ class RunLog:
     """`prim`, `nemo`, `mega`, `hf`, `torchtitan`, `bridge` or `ours`."""
     format: str
     """Generation of its lines, in words; several are joined by ` + `."""
-    steps: tuple[Step, ...]
+    steps: tuple[IterationLine, ...]
     """One entry per iteration, sorted by number; without those of `excluded`."""
     excluded: Mapping[int, str]
     """Iterations that were printed but are excluded, with the reason."""
@@ -64,6 +43,18 @@ class RunLog:
     """`ok`, or the kind of the problems: `nan`, `oom`, `failed`."""
     step_time_digits: int | None
     """Significant digits of the printed step times, the fewest of any."""
+
+    def samples(self, left_out: Container[int] = ()) -> dict[str, list[Any]]:
+        """Return the samples of a result: one each of the iterations whose time is known, without those `left_out`."""
+        timed = [step for step in self.steps if step.step_time is not None and step.number not in left_out]
+        return {
+            "steps": [step.number for step in timed],
+            "step_times": [value_of(step.step_time) for step in timed],
+            "data_wait_seconds": [None] * len(timed),
+            "loss_values": [value_of(step.loss) for step in timed],
+            "grad_norms": [value_of(step.grad_norm) for step in timed],
+            "learning_rates": [value_of(step.learning_rate) for step in timed],
+        }
 
     @property
     def reason(self) -> str | None:
@@ -98,7 +89,7 @@ class Memory(NamedTuple):
 
 @dataclass(slots=True)
 class IterationLine:
-    """The values of one iteration in one line."""
+    """The instantaneous values of one iteration in one line; None for what the line does not hold."""
 
     framework: str
     format: str
@@ -109,6 +100,7 @@ class IterationLine:
     step_time: Printed | None = None
     """Seconds."""
     loss: Printed | None = None
+    """Nats per token; also None if it is not finite."""
     grad_norm: Printed | None = None
     learning_rate: Printed | None = None
     tokens: Printed | None = None

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from utils.logs import reader
+from utils.logs.run_log import value_of
 
 LOGS = Path(__file__).parent / "samples"
 # 4096 tokens x 64 sequences / 8 GPUs = 32768 tokens a step and GPU, which over these times are the tokens/s/GPU.
@@ -14,18 +15,18 @@ LOSSES = {1: 11.75, 2: 11.5, 3: 11.25, 4: 11.0, 5: 10.75, 6: 10.5}
 NORMS = {1: 8.5, 2: 7.25, 3: 6.125, 4: 5.5, 5: 4.75, 6: 4.0}
 RATES = {1: 1.5e-4, 2: 3.0e-4, 3: 2.7e-4, 4: 1.5e-4, 5: 4.0e-5, 6: 0.0}
 TFLOPS = {number: 59.0 + number for number in TIMES}
-USUAL = {"step_time_seconds": TIMES, "loss": LOSSES, "grad_norm": NORMS, "learning_rate": RATES, "tflops": TFLOPS}
-OF_PRIMUS = USUAL | {"tokens_per_second_per_gpu": TOKENS}
-OF_CORE = USUAL | {"tokens_per_second_per_gpu": TOKENS | {1: None}}
+USUAL = {"step_time": TIMES, "loss": LOSSES, "grad_norm": NORMS, "learning_rate": RATES, "tflops": TFLOPS}
+OF_PRIMUS = USUAL | {"tokens": TOKENS}
+OF_CORE = USUAL | {"tokens": TOKENS | {1: None}}
 # 4096 tokens x 16 sequences / 4 GPUs = 16384; of two ranks the slower one, which prints fewer tokens/s
 TITAN = {
-    "step_time_seconds": {1: 16.384, 2: 1.024, 3: 1.0, 4: 2.0, 5: 0.5, 6: 0.8},
-    "tokens_per_second_per_gpu": {1: 1000, 2: 16000, 3: 16384, 4: 8192, 5: 32768, 6: 20480},
+    "step_time": {1: 16.384, 2: 1.024, 3: 1.0, 4: 2.0, 5: 0.5, 6: 0.8},
+    "tokens": {1: 1000, 2: 16000, 3: 16384, 4: 8192, 5: 32768, 6: 20480},
     **{"loss": LOSSES, "grad_norm": NORMS},
 }
 # TensorBoard 2.21 wrote the event files (EventFileWriter, with these numbers)
-EVENTS = USUAL | {"step_time_seconds": TIMES | {2: 12.048}, "loss": LOSSES | {2: 11.625}, "tflops": None}
-OUR_TIMES = {"step_time_seconds": TIMES, "loss": LOSSES}
+EVENTS = USUAL | {"step_time": TIMES | {2: 12.048}, "loss": LOSSES | {2: 11.625}, "tflops": None}
+OUR_TIMES = {"step_time": TIMES, "loss": LOSSES}
 BATCH = {"global_batch_size": 64, "total_steps": 6}
 RANKS = {"world_size": 8, "sequence_length": 4096}
 GIB, MIB = 1024**3 / 1e9, 1024**2 / 1e9
@@ -66,7 +67,7 @@ FORMATS = {  # file: framework, format, status, iterations left out, columns, fa
     "nemo.log": (  # counts from 0 and prints 4 digits
         *("nemo", None, "ok", []),
         {
-            "step_time_seconds": {1: 10.25, 2: 2.5, 3: 2.506, 4: 2.494, 5: 2.512, 6: 2.488},
+            "step_time": {1: 10.25, 2: 2.5, 3: 2.506, 4: 2.494, 5: 2.512, 6: 2.488},
             **{"loss": LOSSES, "learning_rate": RATES, "grad_norm": dict.fromkeys(TIMES)},
         },
         *({}, {"max reserved (rank 0)": 70.0, "allocated (rank 0)": 44.0}),
@@ -81,7 +82,7 @@ FORMATS = {  # file: framework, format, status, iterations left out, columns, fa
     ),
     "hugging_face.log": (  # prints no time of a step
         *("hf", None, "failed", []),
-        {"loss": {1: 11.75, 2: 11.5, 3: 11.25}, "step_time_seconds": dict.fromkeys((1, 2, 3))},
+        {"loss": {1: 11.75, 2: 11.5, 3: 11.25}, "step_time": dict.fromkeys((1, 2, 3))},
         *({"total_steps": 3}, None),
     ),
     "ours.log": ("ours", None, "ok", [], OUR_TIMES, {"platform": "nvd"}, None),
@@ -97,7 +98,7 @@ def read(*names, **options):
 
 
 def column(run, name):
-    return {step.number: getattr(step, name) for step in run.steps}
+    return {step.number: value_of(getattr(step, name)) for step in run.steps}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -119,7 +120,7 @@ def test_a_value_keeps_its_line_and_its_rounding():
     assert read("primus_cd.log").facts["padded_vocab_size"].where == "primus_cd.log:1"
     run = read("nemo.log")
     assert run.step_time_digits == 4 and any("4 significant digits" in note for note in run.notes)
-    assert run.steps[1].step_time_rounding == pytest.approx(0.0005)  # "2.5" stands for 2.500
+    assert run.steps[1].step_time.half_unit == pytest.approx(0.0005)  # "2.5" stands for 2.500
     assert read("hugging_face.log").problems[0].startswith("the Hugging Face Trainer prints no time of a step")
 
 
@@ -180,7 +181,7 @@ def test_what_stands_around_a_line_changes_nothing(log, name, change):
     if change == "a validation of torchtitan" and name != "torchtitan":
         return
     whole, run = read(f"{name}.log"), log(AROUND[change](text_of(name)))
-    for field in ("step_time_seconds", "loss"):
+    for field in ("step_time", "loss"):
         assert column(run, field) == column(whole, field)
     assert (run.status, run.framework) == (whole.status, whole.framework)
     if change == "a long talk before":  # half a megabyte, which is read in several pieces
@@ -199,7 +200,7 @@ def test_parts_of_a_log_are_one_run_in_any_order_and_however_often(tmp_path):
     for number, part in enumerate(parts):
         part.write_text("".join(rows[number::3]))
     whole, again = read("primus_c.log"), reader.read_log([*reversed(parts), *parts])
-    for name in ("step_time_seconds", "loss", "grad_norm", "learning_rate"):
+    for name in ("step_time", "loss", "grad_norm", "learning_rate"):
         assert column(again, name) == column(whole, name)
     assert again.status == "ok"
 
@@ -260,11 +261,11 @@ LENGTH = "  seq_length ...................................... 4096"
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
 def test_a_value_that_the_file_ends_in_may_have_lost_digits_and_is_not_taken(log, cut):
-    assert column(log(NEMO_ROW + "\n"), "step_time_seconds") == {6: 2.488}
-    assert column(log(NEMO_ROW[:-cut]), "step_time_seconds") == {6: None}
-    assert column(log(NEMO_ROW[:-cut] + NEMO_ROW + "\n"), "step_time_seconds") == {6: 2.488}, "glued to the next"
-    assert column(log(TITAN_ROW + "\n"), "tokens_per_second_per_gpu") == {6: 20480}
-    assert column(log(TITAN_ROW[:-cut]), "tokens_per_second_per_gpu") == {6: None}
+    assert column(log(NEMO_ROW + "\n"), "step_time") == {6: 2.488}
+    assert column(log(NEMO_ROW[:-cut]), "step_time") == {6: None}
+    assert column(log(NEMO_ROW[:-cut] + NEMO_ROW + "\n"), "step_time") == {6: 2.488}, "glued to the next"
+    assert column(log(TITAN_ROW + "\n"), "tokens") == {6: 20480}
+    assert column(log(TITAN_ROW[:-cut]), "tokens") == {6: None}
     row = last_row("megatron_old")
     assert log(f"{row}\n{LENGTH}\n").fact("sequence_length") == 4096
     assert log(f"{row}\n{LENGTH[: len(LENGTH) - cut + 1]}").fact("sequence_length") is None
@@ -283,12 +284,12 @@ def test_an_event_file_that_ends_anywhere_or_has_a_broken_byte_gives_what_it_hol
         broken = data[:end] + bytes([data[end] ^ 0xFF]) + data[end + 1 :]
         for damaged in (data[:end], broken):
             try:
-                steps = column(log(damaged, "events.out.tfevents.cut"), "step_time_seconds")
+                steps = column(log(damaged, "events.out.tfevents.cut"), "step_time")
             except reader.LogFormatError:
                 steps = {}
             assert len(steps) <= 7
             if damaged is not broken:
-                assert steps.items() <= EVENTS["step_time_seconds"].items()
+                assert steps.items() <= EVENTS["step_time"].items()
                 counts.add(len(steps))
     assert counts == set(range(7))
 
