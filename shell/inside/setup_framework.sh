@@ -163,12 +163,7 @@ make_environment() {
 
 # pyarrow is not part of the stamp: an environment with it serves every command.
 for_reading() { # [pandas] [pyarrow]; prints a Python
-  local argument python packages=(jinja2 matplotlib numpy scipy tqdm "$@")
-  for argument in "$@"; do
-    if [[ $argument != pandas && $argument != pyarrow ]]; then
-      refuse "evaluate: got argument '$argument', wanted pandas, pyarrow, --help or none"
-    fi
-  done
+  local python packages=(jinja2 matplotlib numpy scipy tqdm "$@")
   if is_fresh || ! python=$(type -P python3) || ! has_modules "$python" "${packages[@]}"; then
     python=$OWN/bin/python
     if ! is_fresh || ! has_modules "$python" "${packages[@]}"; then take_lock "$OWN" "setup for ${TITLES[evaluate]}"; fi

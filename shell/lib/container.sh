@@ -14,7 +14,7 @@
 . "$ROOT/shell/lib/mounts.sh"
 . "$ROOT/shell/lib/passed.sh"
 
-COMMAND=() CONTAINER='' TERMINAL=()
+COMMAND=() CONTAINER='' TERMINAL=() START=shell/inside/start.sh
 is_only_looking=false
 
 # --mount is a line of CSV in every engine, so paths may contain spaces and commas.
@@ -113,7 +113,7 @@ _add_user() {
   fi
 }
 
-# podman needs catatonit for --init. Without it, shell/inside/init.sh is process 1. The folders are podman's own defaults.
+# podman needs catatonit for --init. Without it, shell/inside/start.sh is process 1. The folders are podman's own defaults.
 has_init() {
   local usr=${TPRIMAT_SYSROOT:-}/usr
   [[ $RUNTIME == docker ]] ||
@@ -165,12 +165,12 @@ _apptainer_command() { # <tools|jobs>
 }
 
 container_command() { # <tools|jobs> <title> <command...>
-  local private=() word
+  local start=() word
   CONTAINER=tprimat-$2-$$-$RANDOM
   pass_environment
   if [[ $RUNTIME == apptainer ]]; then _apptainer_command "$1"; else _docker_command "$1"; fi
   _add_extra
-  if ((${#PRIVATE_NAMES[@]})) && [[ $is_dry_run == false ]]; then private=(shell/inside/private.sh); fi
-  COMMAND+=("$(image_of "$RUNTIME" "$PLATFORM")" "${private[@]}" "${@:3}")
+  if [[ ${#PRIVATE_NAMES[@]} != 0 && $is_dry_run == false && $3 != "$START" ]]; then start=("$START"); fi
+  COMMAND+=("$(image_of "$RUNTIME" "$PLATFORM")" "${start[@]}" "${@:3}")
   for word in "${COMMAND[@]}"; do refuse_secret "a word of the container's command" "$word"; done
 }

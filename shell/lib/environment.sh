@@ -91,14 +91,9 @@ PYTHON=$VENV/bin/python
 ARGUMENTS=() SETTINGS=() DRY_RUN=() is_dry_run=false
 found_fresh='' # runtime or dev, once it was looked at
 
-# A Python of this checkout with a PYTHONHOME of another one does not start.
-if [[ -n ${PYTHONHOME:-} ]]; then
-  say "note: PYTHONHOME=$PYTHONHOME is ignored, because .venv has a Python of its own; unset PYTHONHOME"
-  unset PYTHONHOME
-fi
-
-# Modules are found from the checkout, in which they are started, and their help is their docstring.
-unset PYTHONSAFEPATH PYTHONOPTIMIZE
+# .venv has a Python of its own. Modules are found from the checkout, in which they are started, and their help is their
+# docstring.
+unset PYTHONHOME PYTHONSAFEPATH PYTHONOPTIMIZE
 
 # The data loaders fork. A tokenizer's threads do not survive a fork and print a warning in every worker.
 export TOKENIZERS_PARALLELISM=false

@@ -7,7 +7,7 @@
 # A variable that names a path of this machine (..._PATH, ..._HOME, ..._DIR, LD_PRELOAD) is not passed: the image has
 # something else at that path, or nothing. TPRIMAT_ENV_NAMES=NAME,NAME passes other variables, also to the ranks.
 # `docker inspect` shows the value of each variable that is passed by name. A value that may be a secret goes through a
-# file that only the caller can read; shell/inside/private.sh takes it from there. In apptainer nothing shows values.
+# file that only the caller can read; shell/inside/start.sh takes it from there. In apptainer nothing shows values.
 #
 # Usage:  . shell/lib/environment.sh; . shell/lib/passed.sh; load_secrets
 #         pass_environment; lend_private

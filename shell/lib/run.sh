@@ -75,15 +75,13 @@ _forward() { # <signal>
   fi
 }
 
-_group_lives() { kill -0 -- "-$_client" 2>/dev/null; }
-
 # Does nothing after a normal end: --rm has removed the container, and apptainer's processes are gone.
 _leave_nothing() {
   local waited
   if [[ $RUNTIME == apptainer ]]; then
     kill -s TERM -- "-$_client" 2>/dev/null || true # it may have ended already
     for ((waited = 0; waited < GRACE_SECONDS; waited++)); do
-      _group_lives || break
+      kill -0 -- "-$_client" 2>/dev/null || break
       sleep 1
     done
     kill -s KILL -- "-$_client" 2>/dev/null || true # normally it is gone
@@ -145,7 +143,7 @@ run_in_container() { # <tools|jobs> <title> <command...>
       export LINES=${BASH_REMATCH[1]} COLUMNS=${BASH_REMATCH[2]}
     fi
   fi
-  if [[ $RUNTIME == podman ]] && ! has_init; then init=(shell/inside/init.sh); fi
+  if [[ $RUNTIME == podman ]] && ! has_init; then init=("$START" --init); fi
   container_command "$1" "$2" "${init[@]}" "${@:3}" "${inner[@]}"
   if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else _supervise; fi
 }

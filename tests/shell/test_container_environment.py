@@ -40,7 +40,7 @@ def test_a_secret_reaches_the_container_and_no_engine_shows_it(script, engine, m
         assert container["environment"]["HF_TOKEN"] == TOKEN
     else:
         assert private_of(container) == {"HF_TOKEN": TOKEN}
-        assert TOKEN not in str(container["environment"]) and container["command"][0] == "shell/inside/private.sh"
+        assert TOKEN not in str(container["environment"]) and container["command"][0] == "shell/inside/start.sh"
     assert TOKEN not in str(container["argv"])
     assert container.targets()[f"{CODE}/secrets.env"][0] == "/dev/null"
     dry = machine.run(script, "--dry-run", "PLATFORM=cpu", f"RUNTIME={engine}")
@@ -83,7 +83,7 @@ def test_the_private_file_becomes_the_environment_of_the_command(machine):
     lent = machine.sysroot / "run" / "tprimat" / "environment"
     lent.parent.mkdir(parents=True)
     lent.write_text("A=b c=d\0HF_TOKEN=two\nlines\0")
-    done = machine.run("inside/private.sh", "bash", "-c", 'printf "%s|%s" "$A" "$HF_TOKEN"; exit 7')
+    done = machine.run("inside/start.sh", "bash", "-c", 'printf "%s|%s" "$A" "$HF_TOKEN"; exit 7')
     assert (done.returncode, done.stdout) == (7, "b c=d|two\nlines")
 
 

@@ -125,22 +125,21 @@ def test_an_init_reaps_and_hands_on_where_the_engine_has_one(engine, machine):
     assert machine.container("run_train.sh", engine=engine).options("--init") == ["true"]
     (machine.bin / "catatonit").unlink()
     container = machine.container("run_train.sh", engine=engine)
-    ours = [] if engine == "docker" else ["shell/inside/init.sh"]  # docker brings its own
+    ours = [] if engine == "docker" else ["shell/inside/start.sh", "--init"]  # docker brings its own
     assert container.options("--init") == ([] if ours else ["true"])
     assert container["command"] == [*ours, "shell/run_train.sh", "--here"]
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
 def test_our_own_init_hands_on_signals_once_and_returns_the_exit_code(name, machine):
-    command = [machine.checkout / "shell" / "inside" / "init.sh", "bash", "-c", PATIENT]
+    command = [machine.checkout / "shell" / "inside" / "start.sh", "--init", "bash", "-c", PATIENT]
     process = subprocess.Popen(command, env=machine.environment, start_new_session=True, preexec_fn=heed_signals)
     machine.wait_for("started")
     process.send_signal(signal.Signals[f"SIG{name}"])
     assert process.wait(LIMIT_SECONDS) == 7
     assert machine.out.read_text().split() == ["started", f"got-{name}"]
-    assert machine.run("inside/init.sh", "bash", "-c", "cat; exit 3", popen={"input": "x"}).returncode == 3
-    assert machine.run("inside/init.sh", "bash", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
-    assert machine.run("inside/init.sh").returncode == 2
+    assert machine.run("inside/start.sh", "--init", "bash", "-c", "cat; exit 3", popen={"input": "x"}).returncode == 3
+    assert machine.run("inside/start.sh", "--init", "bash", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
 
 
 @every_engine
