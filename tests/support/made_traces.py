@@ -1,6 +1,7 @@
 """Traces of torch.profiler with a known truth, written event by event, and what `evaluate.trace` makes of them.
 
-Times are whole microseconds. `painted` finds the truth of a GPU trace by painting each microsecond of a step by itself.
+Times are whole microseconds. `painted` finds the truth of a GPU trace by painting each microsecond of a step by itself,
+`painted_operators` that of a recorded trace of the CPU.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import contextlib
 import gzip
 import io
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evaluate import trace
+from utils.kinds import IDLE, PRIORITY, UNATTRIBUTED, kind_within
 
 FIRST = 1_700_000_000_000_000
 """Time stamp of the first microsecond, as large as the clocks of real traces."""
@@ -95,3 +100,36 @@ def painted(pieces: list[tuple[str, int, int]], start: int, end: int) -> dict[st
         if "communication_exposed" in running and winner not in ("communication_exposed", "host_copy", "idle"):
             found["communication_overlapped"] += 1
     return found
+
+
+def painted_operators(path: Path) -> dict[str, float]:
+    """Return the seconds of each kind in a step of a trace of the CPU, its steps one after the other.
+
+    Each tenth of a microsecond of a thread has the kind of what began last there; of several threads, the first kind in
+    `utils.kinds.PRIORITY` counts. Gloo's own threads have ranges instead of operators.
+    """
+    events = [event for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if event["ph"] == "X"]
+    begin = np.array([float(event["ts"]) for event in events])
+    end = begin + [float(event["dur"]) for event in events]
+    is_step = np.array([event["name"].startswith("ProfilerStep#") for event in events])
+    first = begin[is_step].min()
+    begin, end = (np.rint((times - first) * 10).astype(int) for times in (begin, end))
+    length, order = end[is_step].max(), [*PRIORITY, IDLE]
+    winner = np.full(length, order.index(IDLE))
+    threads = defaultdict(list)
+    for place in np.lexsort((-end, begin)):
+        if events[place]["cat"] in ("cpu_op", "user_annotation") and not is_step[place]:
+            threads[events[place]["tid"]].append(place)
+    for places in threads.values():
+        kinds: list[str | None] = [None]
+        around, seen = np.zeros(length + 1, int), np.full(length, order.index(IDLE))
+        for place in places:
+            name, here = events[place]["name"], slice(*np.clip((begin[place], end[place]), 0, length))
+            is_range = events[place]["cat"] == "user_annotation" and not name.startswith("gloo:")
+            kinds.append(kind_within(kinds[around[here.start]], name, is_range=is_range))
+            around[here] = len(kinds) - 1
+            if not is_range:
+                seen[here] = order.index(kinds[-1] or UNATTRIBUTED)
+        winner = np.minimum(winner, seen)
+    shares = np.bincount(winner, minlength=len(order)) / 1e7 / is_step.sum()
+    return dict(zip(order, shares.tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""A real profile of a small training on the CPU, against torch's own sums of the same recording."""
+"""A real profile of a small training on the CPU, painted, and against torch's own sums of the same recording."""
 
 import pytest
-from made_traces import MOST_UNATTRIBUTED, divided
+from made_traces import MOST_UNATTRIBUTED, divided, painted_operators
 
 torch = pytest.importorskip("torch")
 STEPS, LAYERS, TOKENS, WIDTH, HEADS = 3, 2, 256, 256, 4
@@ -34,19 +34,20 @@ def recorded(tmp_path_factory):
             step()
             profiler.step()
     profiler.export_chrome_trace(str(path))
-    return divided(path), profiler.key_averages()
+    return divided(path), profiler.key_averages(), painted_operators(path)
 
 
 def test_the_kinds_of_a_real_profile_sum_to_the_step_with_little_unattributed(recorded):
-    result, _ = recorded
+    result, _, painted = recorded
     assert result["steps"] == [1, 2, 3]
+    assert result["kinds"] == pytest.approx(painted, abs=0.005 * result["step_seconds"])
     assert sum(result["kinds"].values()) == pytest.approx(result["step_seconds"], rel=1e-9)
     assert result["kinds"]["unattributed"] < MOST_UNATTRIBUTED * result["step_seconds"]
     assert all(result["kinds"][kind] > 0 for kind in ("matmul", "attention", "memory_bound", "optimizer", "idle"))
 
 
 def test_own_times_are_those_that_torch_computes(recorded):
-    result, averages = recorded
+    result, averages, _ = recorded
     theirs = {row.key: (row.count, row.self_cpu_time_total * 1e-6) for row in averages}
     ours = {}
     for row in result["kernels"]:
@@ -58,7 +59,7 @@ def test_own_times_are_those_that_torch_computes(recorded):
 
 
 def test_products_have_their_shapes_and_operations(recorded):
-    result, _ = recorded
+    result, *_ = recorded
     rows = {(row["name"], row["shapes"]): row for row in result["operators"]}
     product = rows["aten::addmm", f"({TOKENS}, {WIDTH}) x ({WIDTH}, {WIDTH})"]
     assert product["count"] == LAYERS

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 from checkout import ROOT
-from made_traces import MOST_UNATTRIBUTED
+from made_traces import MOST_UNATTRIBUTED, painted_operators
 
 from evaluate import trace, validate
 from tests.support import real_primus
@@ -85,4 +85,5 @@ def test_a_profile_of_real_primus_opens_under_the_numbers_of_its_steps(primus_fo
     found = json.loads(capsys.readouterr().out)
     assert found["steps"] == [5, 6]
     assert sum(found["kinds"].values()) == pytest.approx(found["step_seconds"], rel=1e-9)
+    assert found["kinds"] == pytest.approx(painted_operators(path), abs=0.005 * found["step_seconds"])
     assert found["kinds"]["unattributed"] < MOST_UNATTRIBUTED * found["step_seconds"]
