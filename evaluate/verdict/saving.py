@@ -34,15 +34,14 @@ class Saving:
         """Yield the saving in words; nothing if a cost is unknown."""
         if self.saved.value is None or self.percent.value is None:
             return
-        verb = "saves" if self.saved.value >= 0 else "costs more:"
+        sign, word = (1, "less") if self.percent.value >= 0 else (-1, "more")
         said = (
-            f"{_spoken(self.tokens)} tokens cost {self.cost_b.value:,.0f} {self.saved.unit} on {b} and "
-            f"{self.cost_a.value:,.0f} on {a}: {b} {verb} {abs(self.saved.value):,.0f} {self.saved.unit}, "
-            f"{abs(self.percent.value):.2g} %"
+            f"{_spoken(self.tokens)} tokens cost {_spoken(self.cost_b.value)} {self.saved.unit} on {b} and "
+            f"{_spoken(self.cost_a.value)} on {a}: {b} costs {sign * self.percent.value:.2g} % {word}"
         )
         if self.percent_range is not None:
-            low, high = (f"{end:+.0f}" for end in self.percent_range)
-            said += f"; {low} to {high} % if the prices are {SENSITIVITY:.0%} off in opposite directions"
+            low, high = sorted(sign * end for end in self.percent_range)
+            said += f"; {low:.0f} to {high:.0f} % {word} if the prices are {SENSITIVITY:.0%} off in opposite directions"
         yield said
 
 
@@ -63,9 +62,11 @@ def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
     )
 
 
-def _spoken(tokens: float) -> str:
-    sizes = (("trillion", 1e12), ("billion", 1e9))
-    return next((f"{tokens / size:g} {name}" for name, size in sizes if tokens >= size), f"{tokens:,.0f}")
+def _spoken(value: float) -> str:
+    """Return tokens or money with three significant digits."""
+    sizes = (("trillion", 1e12), ("billion", 1e9), ("million", 1e6))
+    value = float(f"{value:.3g}")
+    return next((f"{value / size:g} {name}" for name, size in sizes if value >= size), f"{value:,g}")
 
 
 def _cost(side: Sequence[Entry], figures: Mapping[int, Metrics], tokens: float) -> Figure:
