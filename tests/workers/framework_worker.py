@@ -66,18 +66,11 @@ def be_rank(framework: str, case: dict[str, Any], folder: Path, log: Path) -> No
             getattr(plants, name)(trainer, notes, *arguments)
         settings = [*case["settings"], f"CPU_RANKS={case.get('ranks', 1)}", f"OUTPUT_DIR={folder}"]
         sys.argv = [f"train_{framework}", "--platform", "cpu", "--model", case["model"], *settings]
-        end(plants.common.main(framework_of(trainer)))
+        adapter = next(one for one in vars(trainer).values() if getattr(one, "name", None) == framework)
+        end(plants.common.main(adapter()))
     except BaseException:  # noqa: BLE001 - whatever ends a rank is told
         traceback.print_exc()
         end(1)
-
-
-def framework_of(trainer: Any) -> Any:
-    """Return the adapter of a trainer's module."""
-    (kind,) = (
-        one for one in vars(trainer).values() if isinstance(one, type) and issubclass(one, plants.common.Framework)
-    )
-    return kind()
 
 
 def free_port() -> int:
