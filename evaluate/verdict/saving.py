@@ -32,12 +32,13 @@ class Saving:
 
     def lines(self, a: str, b: str) -> Iterator[str]:
         """Yield the saving in words; nothing if a cost is unknown."""
-        if self.saved.value is None or self.percent.value is None:
+        cost_a, cost_b, percent = self.cost_a.value, self.cost_b.value, self.percent.value
+        if cost_a is None or cost_b is None or percent is None:
             return
-        sign, word = (1, "less") if self.percent.value >= 0 else (-1, "more")
+        sign, word = (1, "less") if percent >= 0 else (-1, "more")
         said = (
-            f"{_spoken(self.tokens)} tokens cost {_spoken(self.cost_b.value)} {self.saved.unit} on {b} and "
-            f"{_spoken(self.cost_a.value)} on {a}: {b} costs {sign * self.percent.value:.2g} % {word}"
+            f"{_spoken(self.tokens)} tokens cost {_spoken(cost_b)} {self.saved.unit} on {b} and "
+            f"{_spoken(cost_a)} on {a}: {b} costs {sign * percent:.2g} % {word}"
         )
         if self.percent_range is not None:
             low, high = sorted(sign * end for end in self.percent_range)
