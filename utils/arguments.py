@@ -15,9 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from utils.errors import in_one_line
+from utils.errors import did_you_mean, in_one_line
 from utils.redact import holds_secret, text
-from utils.suggestions import did_you_mean
 
 VERSION = "0.1.0"
 """Of the suite. shell/lib/environment.sh, pyproject.toml and every result take it from here."""

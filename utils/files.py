@@ -3,7 +3,7 @@
 Everything is written under a hidden temporary name beside the target, `.<name>.<12 hex digits>.tmp`, and renamed. A
 target that exists is replaced only if its recogniser (utils/own_files.py) finds that the suite wrote it. A temporary
 file is locked (flock) while its writer lives; the next writer of the same target removes those that nobody holds.
-`utils/written.py` lists what is written into a folder of the suite.
+`utils/own_files.py` lists what is written into a folder of the suite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from utils import own_files, written
+from utils import own_files
 from utils.own_files import Recogniser, require_ours
 
 MODE = 0o644
@@ -56,7 +56,7 @@ def write_whole(
                 os.link(temporary, path)
             except FileExistsError:
                 return False
-    written.note(path)
+    own_files.note(path)
     return True
 
 
@@ -78,7 +78,7 @@ def written_whole(*paths: Path, is_ours: Recogniser = own_files.none) -> Iterato
         require_ours(is_ours, *paths)
         for temporary, path in zip(temporaries, paths, strict=True):
             temporary.replace(path)
-            written.note(path)
+            own_files.note(path)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def folder_written_whole(folder: Path, *, is_ours: Recogniser = own_files.none) 
         if os.path.lexists(folder):
             folder.rename(earlier)
         temporary.rename(folder)
-        written.note_trees(folder)
+        own_files.note_trees(folder)
         _remove(earlier)
 
 

@@ -29,11 +29,10 @@ from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest,
 from utils.dataset.manifest import MANIFEST_VERSION, name_of
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
-from utils.own_files import anything, require_apart, require_ours
+from utils.own_files import anything, note, require_apart, require_ours
 from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
 from utils.settings.keys import ON_BAD
-from utils.written import note
 
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
 """Endings of files that data.clean reads, or that nothing here reads."""

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 from data.reading.jsonl import BOM, NO_TEXT, NO_UTF8, BadRecordError, is_utf_16, text_of
 from data.reading.sources import PARQUET, TEXT, kind, open_decompressed
 from data.reading.unchanged import unchanged
-from utils.errors import DataError, UnusableError, quoted, shortened
+from utils.errors import DataError, UnusableError, did_you_mean, quoted, shortened
 from utils.settings.keys import ON_BAD, TEXT_UNITS
-from utils.suggestions import did_you_mean
 
 MAX_RECORD_BYTES = 1 << 30
 """Limit of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""

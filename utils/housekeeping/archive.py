@@ -40,8 +40,7 @@ from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import inventory
 from utils.housekeeping.footprint import ADOPT, OURS, FootprintError, open_file, opened, read_list, read_marker
-from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
-from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
+from utils.housekeeping.inventory import ARCHIVE, ARCHIVE_COMMENT, OUTPUT_LAYOUT, Entry
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
 

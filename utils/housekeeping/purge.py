@@ -34,15 +34,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from utils import written
+from utils import own_files
 from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import opened
-from utils.housekeeping.inventory import Entry, OnList
-from utils.housekeeping.layout import DATA_LAYOUT, MARKS, OUTPUT_LAYOUT, Layout
+from utils.housekeeping.inventory import DATA_LAYOUT, MARKS, OUTPUT_LAYOUT, Entry, Layout, OnList
+from utils.own_files import LIST, MARKER
 from utils.settings.config import PLATFORMS, ROOT, folders
-from utils.written import LIST, MARKER
 
 MOUNTS = Path("/proc/self/mountinfo")
 FOLDERS = ("OUTPUT_DIR", "DATA_DIR")
@@ -150,7 +149,7 @@ def _adopt(folder: Guarded) -> None:
     footprint.mark(folder.path, footprint.DATA if folder.layout is DATA_LAYOUT else footprint.OUTPUT)
     found = list(folder.entries(None))
     ours = [folder.path / entry.path for entry in found if _is_adoptable(entry)]
-    written.note(*ours)
+    own_files.note(*ours)
     for entry in found:
         if entry.kind not in MARKS:
             print(f"left {entry}: {entry.foreign}" if entry.foreign else f"adopted {entry}")

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from utils.logs.join import whole_between
-from utils.logs.lines import Line, number, whole_number
-from utils.logs.run_log import MEBIBYTE_IN_GB, Fact, Memory
+from utils.logs.lines import MEBIBYTE_IN_GB, Fact, Line, Memory, number, whole_number
 
 Value = int | float | str
 

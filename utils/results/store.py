@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from utils import input_files, own_files, written
+from utils import input_files, own_files
 from utils.files import write_whole
 from utils.input_files import InputFileError
 from utils.own_files import Recogniser, json_with
@@ -152,7 +152,7 @@ def set_aside(path: Path) -> int:
         return last + 1
     number = max(last + 1, _attempt_of(path))
     kept.mkdir(exist_ok=True)
-    written.note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
+    own_files.note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
     return number + 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from utils.logs import reader
-from utils.logs.run_log import value_of
+from utils.logs.lines import value_of
 
 TEXTS = {path.stem: path.read_bytes() for path in sorted((Path(__file__).parent / "samples").glob("*.log"))}
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from utils.logs import reader
-from utils.logs.run_log import value_of
+from utils.logs.lines import value_of
 
 LOGS = Path(__file__).parent / "samples"
 # 4096 tokens x 64 sequences / 8 GPUs = 32768 tokens a step and GPU, which over these times are the tokens/s/GPU.

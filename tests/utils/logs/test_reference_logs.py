@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
+from utils.logs.lines import value_of
 from utils.logs.reader import read_log
-from utils.logs.run_log import value_of
 
 FOLDER = Path(os.environ.get("TPRIMAT_REFERENCE_LOGS") or ROOT.parent / "shared" / "reference" / "logs")
 
