@@ -32,10 +32,9 @@ if __name__ == "__main__":
     CLEAN.parse_first()
 
 from data.cleaning.documents import clean, described, level, write_documents
-from data.reading.progress import progress_bar
 from data.reading.records import Dropped, records
 from data.reading.sources import find, require_each_once
-from data.reading.written_text import record_of
+from data.reading.unchanged import progress_bar, record_of
 from utils import redact
 from utils.arguments import exit_code, run
 from utils.errors import DataError, UnusableError

@@ -42,8 +42,8 @@ from data.engines.backend import Encoder
 from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
-from data.language.tokenizer import is_written_tokenizer
-from data.reading.written_text import is_written_text
+from data.language.language import is_written_tokenizer
+from data.reading.unchanged import is_written_text
 from utils.arguments import exit_code, run
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index

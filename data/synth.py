@@ -22,10 +22,17 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
-from data.language.tokenizer import SAMPLE_BYTES, is_written_tokenizer, train_tokenizer
-from data.reading.progress import progress_bar
-from data.reading.written_text import text_written_whole
+from data.language.language import (
+    DRAWS_PER_DOCUMENT,
+    SAMPLE_BYTES,
+    draws_of,
+    is_word,
+    is_written_tokenizer,
+    language,
+    sentences,
+    train_tokenizer,
+)
+from data.reading.unchanged import progress_bar, text_written_whole
 from utils.arguments import exit_code, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
