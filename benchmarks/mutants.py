@@ -63,7 +63,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "train/common/adamw.py": ("tests/train/common/test_adamw.py",),
     "utils/settings/layers.py": ("tests/utils/settings",),
     "utils/settings/config.py": ("tests/utils/settings",),
-    "data/encoding/parts.py": ("tests/data/test_encode.py", "tests/data/encoding/test_resuming.py"),
+    "data/encoding/join.py": ("tests/data/test_encode.py", "tests/data/encoding/test_resuming.py"),
     "train/mega/weights.py": ("tests/train/common/test_weights.py", "tests/train/test_parity.py"),
 }
 """The modules, each with the tests that mirror it, the fastest first; only some files of a slow folder."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from data.encoding.parts import Totals, folder_of, has_finished_parts, is_parts_folder, join, most_parts
+from data.encoding.join import Totals, join
+from data.encoding.parts import folder_of, has_finished_parts, is_parts_folder, most_parts
 from data.encoding.worker import EncodeJob
 from data.encoding.workers import start_workers, usable
 from data.engines.backend import load_backend

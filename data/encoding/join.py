@@ -1,0 +1,128 @@
+"""Join the parts of a run, in input order, into the `.bin` of the pair, while workers encode the next parts."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from data.encoding.parts import Part, Span, digest, file_of, lines_before, spans
+from data.encoding.worker import EncodeJob
+from data.encoding.workers import in_order
+from data.reading.unchanged import progress_bar
+from data.reading.unchanged import changed, unchanged
+from utils.errors import in_one_line
+
+
+@dataclass
+class Totals:
+    """Sums and digests over the parts of a run."""
+
+    read: list[Any]
+    """Running SHA-256 of each input."""
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of each input."""
+    written: Any = field(default_factory=hashlib.sha256)
+    """Running SHA-256 of `.bin`, so that it needs no second reading."""
+    lengths: list[npt.NDArray[np.int64]] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
+    bytes_of_text: int = 0
+    bad_lines: int = 0
+    first_bad: str | None = None
+    guarded: int = 0
+
+
+class Scratch:
+    """Reusable memory for reading parts; allocating new memory for each part takes as long as reading it."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def read(self, path: Path, start: int, size: int) -> memoryview:
+        """Return up to `size` bytes of a file; the view is valid until the next call."""
+        if len(self._memory) < size:
+            self._memory = bytearray(size)
+        view = memoryview(self._memory)[:size]
+        with path.open("rb", buffering=0) as file:
+            file.seek(start)
+            found = 0
+            while count := file.readinto(view[found:]):
+                found += count
+        return view[:found]
+
+
+def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals:
+    """Encode all parts of `inputs` in `workers` processes and join them, in input order, into `path`, an empty file.
+
+    Raises DataError with file and line for a bad line, DataError for an input that changed during the run, and
+    WorkerError if a worker process died.
+    """
+    totals = Totals([hashlib.sha256() for _ in inputs])
+    scratch = Scratch()
+    read: deque[tuple[Span, str]] = deque()
+    with unchanged(*inputs) as states, path.open("r+b") as file, ExitStack() as stack:
+        totals.sizes = [state.bytes for state in states]
+        bar = stack.enter_context(progress_bar("encode", sum(totals.sizes), "B"))
+        # closed at once if writing fails, which ends the workers
+        parts = stack.enter_context(closing(in_order(job, _read(inputs, totals, scratch, read), workers)))
+        for part in parts:
+            span, text_digest = read.popleft()
+            if text_digest != part.text_digest:
+                raise changed(span.path, "other bytes were encoded")
+            _take(file, part, job, totals, scratch)
+            if part.first_bad is not None and totals.first_bad is None:
+                number, reason = part.first_bad.split(": ", 1)
+                totals.first_bad = f"{in_one_line(str(span.path))}:{lines_before(span) + int(number)}: {reason}"
+            bar.update(span.end - span.start)
+    if totals.bad_lines:
+        lines = "bad line" if totals.bad_lines == 1 else "bad lines"
+        print(f"encode: {totals.bad_lines:,} {lines} skipped, the first: {totals.first_bad}", file=sys.stderr)
+    return totals
+
+
+def _read(inputs: list[Path], totals: Totals, scratch: Scratch, read: deque[tuple[Span, str]]) -> Iterator[Span]:
+    """Yield the parts of `inputs`; read each, which adds to the digests of the inputs, and note its own in `read`."""
+    for span in spans(inputs):
+        text = scratch.read(span.path, span.start, span.end - span.start)
+        totals.read[inputs.index(span.path)].update(text)
+        read.append((span, digest(text)))
+        yield span
+
+
+def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals, scratch: Scratch) -> None:
+    # np.fromfile turns the exception of a signal handler into a TypeError if it runs while numpy looks at the path
+    lengths = np.frombuffer(file_of(job.folder, part.number, "lengths").read_bytes(), dtype="<i8")
+    for ids in _documents(part, job.folder, lengths, scratch):
+        totals.written.update(ids)
+        file.write(ids)
+    totals.lengths.append(np.abs(lengths))
+    totals.bytes_of_text += part.bytes_of_text
+    totals.bad_lines += part.bad_lines
+    totals.guarded += part.guarded
+
+
+def _documents(part: Part, folder: Path, lengths: npt.NDArray[np.int64], scratch: Scratch) -> Iterator[memoryview]:
+    """Yield the ids of a part in the order of its documents: pieces of `.bin` with those of `.reference` between."""
+    path = file_of(folder, part.number, "bin")
+    ids = scratch.read(path, 0, path.stat().st_size)
+    if part.reference_digest is None:
+        yield ids
+        return
+    by_reference = memoryview(file_of(folder, part.number, "reference").read_bytes())
+    size = (len(ids) + len(by_reference)) // part.tokens if part.tokens else 0
+    places = np.flatnonzero(lengths < 0)
+    begins = np.cumsum(np.maximum(lengths, 0))[places] * size
+    ends = np.cumsum(-lengths[places]) * size
+    done = taken = 0
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        yield ids[done:begin]
+        yield by_reference[taken:end]
+        done, taken = begin, end
+    yield ids[done:]
