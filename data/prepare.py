@@ -188,10 +188,9 @@ def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[
 
 
 def _verify_again(config: RunConfig, prefix: Path) -> PairSummary | None:
-    folders = (Path(config.tokenizer or "").expanduser(), prefix.parent / "tokenizer")
-    tokenizer = next((folder for folder in folders if folder.name and folder.is_dir()), None)
-    if tokenizer or manifest_path(prefix).exists():
-        return verify.verify(prefix, tokenizer)
+    tokenizer = tokenizer_folder(config, prefix)
+    if tokenizer.is_dir() or manifest_path(prefix).exists():
+        return verify.verify(prefix, tokenizer if tokenizer.is_dir() else None)
     print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, only the structure is checked", file=sys.stderr)
     return None
 

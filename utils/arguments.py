@@ -226,13 +226,10 @@ class Parser(argparse.ArgumentParser):
             place, kind, got = found.groups()
             return f"{place}: got {got}, wanted {'a whole number' if kind == 'int' else 'a number'}"
         if found := _MISSING.fullmatch(message):
-            return f"got no {found[1].replace(', ', ' and no ')}{self._choices_of(found[1])}"
+            action = self._option_string_actions.get(found[1])
+            choices = f", wanted {', '.join(map(str, action.choices))}" if action and action.choices else ""
+            return f"got no {found[1].replace(', ', ' and no ')}{choices}"
         return re.sub(r"^argument ([^:]+): expected ", r"\1: wanted ", message)
-
-    def _choices_of(self, name: str) -> str:
-        """Return the allowed words of a required option that is missing, for its message."""
-        action = self._option_string_actions.get(name)
-        return f", wanted {', '.join(map(str, action.choices))}" if action is not None and action.choices else ""
 
 
 def _help_of(text: str) -> dict[str, Any]:

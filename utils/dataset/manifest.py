@@ -42,7 +42,7 @@ def read(path: Path) -> dict[str, Any]:
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if type(version) is not int or version != MANIFEST_VERSION:
         raise DataError(f"{path}: got format_version {quoted(version)}, wanted {MANIFEST_VERSION}; {AGAIN}")
-    missing = [key for key in MANIFEST_KEYS if key not in manifest]
+    missing = [key for key in _FIELDS if key not in manifest]
     if missing:
         raise DataError(f"{path}: lacks {', '.join(missing)}; {AGAIN}")
     there = {key: rule for key, rule in (_FIELDS | _OPTIONAL_FIELDS).items() if key in manifest}
@@ -177,7 +177,6 @@ _OPTIONAL_FIELDS = {
     **dict.fromkeys(("source", "tokenizer_source"), Wanted(_is_origin, "an object with texts about the licence")),
 }
 """Fields that older manifests lack, and those that data.prepare adds."""
-MANIFEST_KEYS = tuple(_FIELDS)
 
 
 def bin_path(prefix: Path) -> Path:

@@ -108,15 +108,9 @@ def _import_torch() -> Any:
 def _visible_platform(torch: Any) -> str:
     if torch.cuda.is_available():
         return "amd" if torch.version.hip else "nvd"
-    # torch.accelerator came with 2.6; torch.xpu is asked for the sake of earlier ones.
-    accelerator, xpu = getattr(torch, "accelerator", None), getattr(torch, "xpu", None)
-    kind = None
-    if accelerator is not None and accelerator.is_available():
-        kind = str(accelerator.current_accelerator().type)
-    elif xpu is not None and xpu.is_available():
-        kind = "xpu"
-    if kind is None:
+    if not torch.accelerator.is_available():
         return "cpu"
+    kind = torch.accelerator.current_accelerator().type
     raise HardwareError(
         f"torch: got an accelerator of type {kind!r}, wanted an AMD or NVIDIA GPU; set PLATFORM=cpu to leave it unused"
     )

@@ -65,10 +65,6 @@ class Guarded(NamedTuple):
         """Yield what is in it."""
         return inventory.entries(self.directory, self.layout, listed)
 
-    def on_list(self) -> OnList:
-        """Return the list of the files that the suite wrote into it."""
-        return footprint.read_list(self.directory, str(self.path))
-
 
 def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded | None:
     """Open the absolute `path` of the setting `key`, to be closed with `stack`; return None if it does not exist.
@@ -120,7 +116,7 @@ def _protected() -> Iterator[tuple[Path, str]]:
 def _refuse(folder: Guarded) -> None:
     """Refuse a folder without our marker, one made before there was a list, after printing what can be adopted."""
     footprint.read_marker(folder.directory, folder.where)
-    if folder.on_list() is None:
+    if footprint.read_list(folder.directory, str(folder.path)) is None:
         ours = [entry for entry in folder.entries(None) if _is_adoptable(entry)]
         print(*(f"can be adopted: {entry}\n" for entry in ours), sep="", end="")
         if ours:
@@ -166,7 +162,7 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
     left: dict[str, str] = {}
     sizes: list[int | None] = []
     failures = 0
-    for entry in folder.entries(folder.on_list()):
+    for entry in folder.entries(footprint.read_list(folder.directory, str(folder.path))):
         if any(os.path.samestat(entry.status, purged) for purged in gone):
             continue
         reason = entry.foreign

@@ -193,8 +193,6 @@ class RunLog:
     """Remarks for a reader of the numbers."""
     status: str
     """`ok`, or the kind of the problems: `nan`, `oom`, `failed`."""
-    step_time_digits: int | None
-    """Significant digits of the printed step times, the fewest of any."""
 
     def samples(self, left_out: Container[int] = ()) -> dict[str, list[Any]]:
         """Return the samples of a result: one each of the iterations whose time is known, without those `left_out`."""

@@ -197,7 +197,6 @@ def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: 
         problems=tuple(problems),
         notes=tuple(notes),
         status="nan" if nan else "oom" if "out_of_memory" in found else "failed" if problems else "ok",
-        step_time_digits=digits,
     )
 
 

@@ -129,7 +129,7 @@ def test_a_pair_without_a_manifest_is_unusable_and_not_damaged(prefix: Path) -> 
         indexed.load_manifest(prefix)
 
 
-@pytest.mark.parametrize("key", [*manifest.MANIFEST_KEYS, "engine", "bad_lines", "cleaning"])
+@pytest.mark.parametrize("key", [*manifest._FIELDS, "engine", "bad_lines", "cleaning"])
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_field_of_a_wrong_type_is_named(prefix: Path, key: str, kind: str) -> None:
     if (key, kind) in VALID or (key, kind) in (("cleaning", "object"), ("cleaning", "many keys")):

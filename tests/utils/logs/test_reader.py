@@ -119,7 +119,7 @@ def test_a_log_gives_its_instantaneous_values_facts_and_memory_in_its_real_unit(
 def test_a_value_keeps_its_line_and_its_rounding():
     assert read("primus_cd.log").facts["padded_vocab_size"].where == "primus_cd.log:1"
     run = read("nemo.log")
-    assert run.step_time_digits == 4 and any("4 significant digits" in note for note in run.notes)
+    assert any("4 significant digits" in note for note in run.notes)
     assert run.steps[1].step_time.half_unit == pytest.approx(0.0005)  # "2.5" stands for 2.500
     assert read("hugging_face.log").problems[0].startswith("the Hugging Face Trainer prints no time of a step")
 
