@@ -252,29 +252,26 @@ KNOWN = {
 }
 
 
+ENCODED = (
+    *("corr&ct horse/9", "corr%26ct%20horse%2F9", "corr%26ct%20horse/9", "corr%26ct%20horse%2f9"),
+    *("ann:ba%40ttery/x", "ba%40ttery/x", "ba@ttery/x", "ba%40ttery%2Fx", "bob:stapl:e@y", "stapl:e@y"),
+    *("stapl%3Ae%40y", "lonely-user", "eve%3Aencoded-one", "encoded-one", "%63orr%26ct%20h%6Frse/9", "%256Conely-user"),
+)
+ORDINARY = "hunter2 is short, a disabled ordinary-tokenizer through proxy:3128 of mirror/simple"
+
+
 @pytest.mark.parametrize(
-    "told",
+    ("told", "known", "wanted"),
     [
-        *("corr&ct horse/9", "corr%26ct%20horse%2F9", "corr%26ct%20horse/9", "corr%26ct%20horse%2f9"),
-        *("ann:ba%40ttery/x", "ba%40ttery/x", "ba@ttery/x", "ba%40ttery%2Fx", "bob:stapl:e@y", "stapl:e@y"),
-        *(
-            "stapl%3Ae%40y",
-            "lonely-user",
-            "eve%3Aencoded-one",
-            "encoded-one",
-            "%63orr%26ct%20h%6Frse/9",
-            "%256Conely-user",
-        ),
+        *((f"say {told}!", KNOWN, "say ***!") for told in ENCODED),
+        ("opensesame-two", {"HF_TOKEN": "opensesame", "GH_TOKEN": "opensesame-two"}, "***"),  # one within the other
+        (ORDINARY, KNOWN, ORDINARY),
+        *(("a short text", {"HF_TOKEN": value}, "a short text") for value in ("", " ", "short")),
     ],
 )
-def test_a_known_value_is_taken_out_in_every_encoding(told):
-    assert redact.text(f"say {told}!", KNOWN) == "say ***!"
-    assert redact.holds_secret(f"\0{told}".encode(), KNOWN)
-
-
-def test_ordinary_values_are_not_known_secrets():
-    ordinary = "hunter2 is short, a disabled ordinary-tokenizer through proxy:3128 of mirror/simple"
-    assert redact.text(ordinary, KNOWN) == ordinary
+def test_a_known_value_is_taken_out_in_every_encoding_and_an_ordinary_one_is_not(told, known, wanted):
+    assert redact.text(told, known) == wanted
+    assert redact.holds_secret(f"\0{told}".encode(), known) == (wanted != told)
 
 
 def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tmp_path):
@@ -285,20 +282,6 @@ def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tm
         assert redact.text("say open*sesame of-the-file", {}) == "say *** of-the-file"
     finally:
         redact._of_file.cache_clear()
-
-
-def test_names_in_a_file_are_read_with_their_values():
-    assert redact.holds_secret(b"\xff\0\nUCX_PASSWD=a1\n", {}) and not redact.holds_secret(b"UCX_PASSWD=***\n", {})
-
-
-def test_bytes_that_are_no_text_hold_only_what_chance_does_not_make():
-    assert not redact.holds_secret(b"\xff://a:b@c \0NCCL_PW=d", {})
-    assert redact.holds_secret(b"\xff\0" + HUB.encode(), {})
-
-
-def test_json_keys_tell_what_a_value_is():
-    given = {"NCCL_PW": "hunter2", "auth_token": "abcdefgh", "eos_token": "endoftext1", "password": None, "token": 3}
-    assert redact.json_value(given, {}) == given | {"NCCL_PW": "***", "auth_token": "***"}
 
 
 @pytest.mark.parametrize("piece", ["a-b.", "eyJa-", "key-", "http://a:", "token", "%3A", "a:b@", "--pass "])
@@ -350,20 +333,24 @@ def test_the_value_in_use_is_taken_out_whatever_its_form(name, monkeypatch):
     assert redact.text("say open*sesame!", {}) == "say open*sesame!"
 
 
-def test_a_value_within_another_leaves_nothing_of_the_longer_one():
-    assert redact.text("opensesame-two", {"HF_TOKEN": "opensesame", "GH_TOKEN": "opensesame-two"}) == "***"
+def test_json_keeps_its_form_and_its_numbers_and_its_keys_tell_what_a_value_is():
+    kept = {"n": 1e-3, "eos_token": "endoftext1", "password": None, "token": 3}
+    given = {HUB: [None, True, [1.5, 2, 3], (f"see {HUB}", {"reason": f"a\n{HUB}"})], "NCCL_PW": "hunter2"}
+    wanted = {"***": [None, True, [1.5, 2, 3], ["see ***", {"reason": "a\n***"}]], "NCCL_PW": "***"}
+    assert redact.json_value(given | kept | {"auth_token": "abcdefgh"}, {}) == wanted | kept | {"auth_token": "***"}
 
 
-@pytest.mark.parametrize("value", ["", " ", "short"])
-def test_a_value_too_short_to_be_a_secret_is_none(value):
-    assert redact.text("a short text", {"HF_TOKEN": value}) == "a short text"
-    assert not redact.holds_secret(b"a short text", {"HF_TOKEN": value})
-
-
-def test_json_keeps_its_form_and_its_numbers():
-    samples = [1.5, 2, 3]
-    given = {HUB: [None, True, samples, (f"see {HUB}", {"reason": f"a\n{HUB}"})], "n": 1e-3}
-    assert redact.json_value(given, {}) == {"***": [None, True, samples, ["see ***", {"reason": "a\n***"}]], "n": 1e-3}
+@pytest.mark.parametrize(
+    ("content", "holds"),
+    [
+        (b"\xff\0\nUCX_PASSWD=a1\n", True),
+        (b"UCX_PASSWD=***\n", False),
+        (b"\xff://a:b@c \0NCCL_PW=d", False),  # bytes that are no text hold only what chance does not make
+        (b"\xff\0" + HUB.encode(), True),
+    ],
+)
+def test_names_in_a_file_are_read_with_their_values_and_bytes_that_are_no_text_are_not(content, holds):
+    assert redact.holds_secret(content, {}) == holds
 
 
 @pytest.mark.parametrize("text", [f"HF_TOKEN={HUB}", f"HF_TOKEN='{LETTERS[:30]}'", f"TOKENIZER=https://u:{HUB}@h'"])

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from checkout import ROOT
 from manifests import manifest_of_pair, write_pair
 
 from utils.dataset import indexed, manifest
@@ -71,12 +67,6 @@ def test_a_pair_without_a_token_is_refused_because_megatron_cannot_open_it(tmp_p
     indexed.write_index(tmp_path / "x.idx", np.dtype(np.uint16), [], [0, 0, 0])
     with pytest.raises(DataError, match="holds no token"):
         indexed.check(tmp_path / "x")
-
-
-def test_reading_and_fingerprinting_need_no_torch() -> None:
-    names = "sys, utils.dataset.indexed, utils.provenance.digests, evaluate.fingerprint"
-    code = f"import {names}; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 # The manifest of a pair: a field of a wrong type, or one that contradicts another, is one line of a DataError.

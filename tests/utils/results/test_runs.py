@@ -183,12 +183,13 @@ def test_the_line_of_a_profiled_step_has_no_time_and_is_read_back():
         "[rank0]: [CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "[CPU] Step 1/6 | 0.174 s | avg",
         "[CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.38.3360 | 0.5 GB",  # two ranks wrote into one line
+        *("raw: {", "raw: []", "raw: 1", "raw: " + "[" * 100_000),
         f"[CPU] Step {'1' * 5000}/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "",
     ],
 )
-def test_other_lines_are_no_steps(line):
-    assert raw_samples.parse_step(line) is None
+def test_other_lines_are_no_steps_and_damaged_ones_no_samples(line):
+    assert (raw_samples.parse if line.startswith("raw: ") else raw_samples.parse_step)(line) is None
 
 
 def test_raw_lines_hold_every_sample_with_all_digits_and_what_they_are_samples_of():
@@ -205,11 +206,6 @@ def test_raw_lines_hold_every_sample_with_all_digits_and_what_they_are_samples_o
         and sections[1]["training_config"] == given["training_config"]
     )
     assert samples == [{key: given[key][place] for key in schema.SAMPLES} for place in range(10)]
-
-
-@pytest.mark.parametrize("line", ["raw: {", "raw: []", "raw: 1", "raw: " + "[" * 100_000])
-def test_a_damaged_raw_line_is_none(line):
-    assert raw_samples.parse(line) is None
 
 
 def test_a_sample_that_is_no_number_is_not_written():
