@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     def show(dropped: Dropped) -> None:
-        if counts[dropped.reason] <= options.show_dropped:
+        # counted under its reason if it could not be read, and else as dropped
+        if counts[dropped.reason] + counts[f"dropped: {dropped.reason}"] <= options.show_dropped:
             sample.append(dropped)
 
     def work() -> None:
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
                 dropped=show,
                 progress=bar.update,
             )
-            write_documents(clean(found, rules, counts, sample, options.show_dropped), options.output)
+            write_documents(clean(found, rules, counts, show), options.output)
         for where, reason, excerpt in sample:
             print(redact.text(f"{where}: {reason}: {excerpt!r}"), file=sys.stderr)
         print(json.dumps(described(rules, counts), indent=1))

@@ -55,8 +55,6 @@ def write_documents(path: Path, *, seed: int, documents: int | None = None, word
     least one token for a tokenizer that never joins words) and of bytes of text in UTF-8.
     Raises UnusableError for an invalid size or seed, and ForeignFileError as `text_written_whole`.
     """
-    if (documents is None) == (words is None):
-        raise UnusableError(f"size: got documents={documents} and words={words}, wanted exactly one of them")
     for name, value, least in (("documents", documents, 1), ("words", words, 1), ("seed", seed, 0)):
         if value is not None and value < least:
             raise UnusableError(f"{name}: got {value}, wanted a whole number from {least}")

@@ -79,26 +79,23 @@ def described(rules: CleanRules, counts: Counter[str]) -> dict[str, Any]:
 
 
 EXCERPT_CHARACTERS = 200
-SAMPLE_OF_EACH_REASON = 5
 
 
 def clean(
     records: Iterable[Record],
     rules: CleanRules,
     counts: Counter[str],
-    sample: list[Dropped] | None = None,
-    sample_size: int = SAMPLE_OF_EACH_REASON,
+    dropped: Callable[[Dropped], object] = lambda _: None,
 ) -> Iterator[str]:
     """Yield the text of each document that no rule drops, in the order of the records.
 
     `counts` always has the current numbers of `records` read and `documents` yielded, and of each `dropped: <reason>`
-    and `changed: <rule>`. The first `sample_size` dropped records of each reason are appended to `sample`.
+    and `changed: <rule>`. A dropped record is passed to `dropped` after it was counted.
     """
 
     def drop(record: Record, reason: str) -> None:
         counts[f"dropped: {reason}"] += 1
-        if sample is not None and counts[f"dropped: {reason}"] <= sample_size:
-            sample.append(Dropped(record.where, reason, record.text[:EXCERPT_CHARACTERS]))
+        dropped(Dropped(record.where, reason, record.text[:EXCERPT_CHARACTERS]))
 
     seen = DigestSet() if rules.duplicates else None
     for document in _grouped(_rows(records, rules, counts, drop), rules.group_rows, drop):

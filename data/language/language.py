@@ -28,7 +28,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from data.reading.jsonl import text_of
 from utils.errors import DataError, UnusableError
 from utils.files import folder_written_whole, write_whole
-from utils.own_files import require_ours
 
 Ids = npt.NDArray[np.int64]
 
@@ -262,14 +261,11 @@ def train_tokenizer(input: Path, output: Path, vocabulary_size: int = 4096) -> N
     """Train on the first 2 MiB of text (key `text`) of a JSONL file; `transformers.AutoTokenizer` loads the folder.
 
     `output` appears whole or not at all; an earlier tokenizer written by this function is replaced.
-    Raises UnusableError for a vocabulary below 257 or a missing input, ForeignFileError for any other folder or file at
-    `output`, and DataError if the text is too small or uniform for the vocabulary.
+    Raises UnusableError for a vocabulary below 257, ForeignFileError for any other folder or file at `output`, and
+    DataError if the text is too small or uniform for the vocabulary.
     """
     if vocabulary_size < SMALLEST_VOCABULARY:
         raise UnusableError(f"vocabulary size: got {vocabulary_size}, wanted at least {SMALLEST_VOCABULARY}")
-    if not input.is_file():
-        raise UnusableError(f"{input}: no such file; name a .jsonl file")
-    require_ours(is_written_tokenizer, output, is_folder=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -85,7 +85,8 @@ def _items(path: Path, column: str, text_unit: str, progress: Progress) -> Itera
         return _whole_file(path, progress)
     lines = _lines(path, progress)
     if found == TEXT:
-        return _paragraphs(path, lines) if text_unit == "paragraph" else _text_lines(path, lines)
+        whole = (_decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r")) for number, line in lines)
+        return _paragraphs(path, lines) if text_unit == "paragraph" else whole
     return json_lines(path, column, progress)
 
 
@@ -118,11 +119,6 @@ def json_lines(path: Path, column: str, progress: Progress = lambda _: None) -> 
             yield Record(f"{path}:{number}", text_of(line, path, number, column))
         except BadRecordError as error:
             yield error
-
-
-def _text_lines(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | BadRecordError]:
-    for number, line in lines:
-        yield _decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
 def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | BadRecordError]:

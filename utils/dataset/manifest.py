@@ -56,6 +56,13 @@ def name_of(path: Path) -> str:
     return path.name.encode("utf8", "backslashreplace").decode("utf8")
 
 
+def joined(files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the input of a manifest for several files: the sum of their bytes, and the digest of their digests."""
+    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
+    size = sum(file["bytes"] for file in files)
+    return {"name": f"{len(files)} files", "sha256": digest, "bytes": size, "files": files}
+
+
 def licences(manifest: dict[str, Any]) -> dict[str, str | None]:
     """Return the licences of data set and tokenizer as identifiers, None where unknown or not on record."""
     origins = {"dataset": manifest.get("source"), "tokenizer": manifest.get("tokenizer_source")}
@@ -120,8 +127,8 @@ def _is_input(value: Any) -> bool:
     files = value["files"]
     if not isinstance(files, list) or not all(map(_is_file, files)):
         return False
-    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
-    return bool(sum(file["bytes"] for file in files) == value["bytes"] and digest == value["sha256"])
+    whole = joined(files)
+    return (value["bytes"], value["sha256"]) == (whole["bytes"], whole["sha256"])
 
 
 def _is_versions(value: Any) -> bool:

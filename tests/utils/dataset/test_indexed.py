@@ -104,7 +104,7 @@ def refusal(prefix: Path, content: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "cannot be read as JSON: Expecting property name"),
         ("[]", "got format_version None, wanted 1"),
         ('{"format_version": 2}', "got format_version 2, wanted 1"),
         ('{"format_version": 1, "documents": 1}', "lacks sequences, tokens"),
@@ -124,7 +124,8 @@ def test_a_pair_without_a_manifest_is_unusable_and_not_damaged(prefix: Path) -> 
 def test_a_field_of_a_wrong_type_is_named(prefix: Path, key: str, kind: str) -> None:
     if (key, kind) in VALID or (key, kind) in (("cleaning", "object"), ("cleaning", "many keys")):
         return
-    assert key in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: WRONG[kind]})))
+    named = "is no finite number" if kind in ("NaN", "infinity") else key  # which no JSON of the suite holds
+    assert named in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: WRONG[kind]})))
 
 
 @pytest.mark.parametrize("bracket", ["[", '{"a":'])
