@@ -44,7 +44,7 @@ from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.language import is_written_tokenizer
 from data.reading.unchanged import is_written_text
-from utils.arguments import exit_code, run
+from utils.arguments import refusing, run
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
 from utils.dataset.manifest import record_pair
@@ -250,20 +250,21 @@ def _largest_id(prefix: Path) -> int:
     return max(int(ids[start : start + IDS_AT_ONCE].max()) for start in range(0, len(ids), IDS_AT_ONCE))
 
 
+@refusing(
+    (ConfigError, DataError, HardwareError),
+    (OSError, FetchError, WorkerError),
+    interrupted="; run the same command to continue",
+)
 def main() -> int:
     """Run the command line; return its exit code."""
     options = PREPARE.parse_args()
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-
-    def work() -> None:
-        config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
-        prepared = prepare_all(config, options.workers, is_for_training=not options.for_any_training)
-        print(*(prefix for prefix, _ in prepared), sep="\n")
-
-    bad, failed = (ConfigError, DataError, HardwareError), (FetchError, WorkerError)
-    return exit_code(work, bad, failed, "; run the same command to continue")
+    config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
+    prepared = prepare_all(config, options.workers, is_for_training=not options.for_any_training)
+    print(*(prefix for prefix, _ in prepared), sep="\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from data.language.language import (
     train_tokenizer,
 )
 from data.reading.unchanged import progress_bar, text_written_whole
-from utils.arguments import exit_code, run
+from utils.arguments import refusing, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
@@ -93,19 +93,17 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
         yield "".join(spelled[used[used > 0]])[1:], count
 
 
+@refusing((UnusableError,), (OSError, DataError), interrupted="")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = SYNTH.parse_args(arguments)
-
-    def work() -> None:
-        if options.tokenizer_output is not None:
-            require_ours(is_written_tokenizer, options.tokenizer_output, is_folder=True)
-        counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
-        if options.tokenizer_output is not None:
-            write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
-        print(json.dumps(counts))
-
-    return exit_code(work, (UnusableError,), (DataError,))
+    if options.tokenizer_output is not None:
+        require_ours(is_written_tokenizer, options.tokenizer_output, is_folder=True)
+    counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
+    if options.tokenizer_output is not None:
+        write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
+    print(json.dumps(counts))
+    return 0
 
 
 if __name__ == "__main__":

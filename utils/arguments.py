@@ -79,32 +79,13 @@ def first_line(docstring: str | None) -> str:
     return (docstring or "").partition("\n")[0]
 
 
-def exit_code(
-    work: Callable[[], int | None],
-    bad: tuple[type[Exception], ...],
-    failed: tuple[type[Exception], ...] = (),
-    interrupted: str = "",
-) -> int:
-    """Do the work of a command and return its exit code: what `work` returns (None is 0), or that of an error.
-
-    An error is printed in one line. The code is 2 for one of `bad`, 1 for one of `failed` and for a file that cannot be
-    used, and 130 for Ctrl-C, of which the line says `interrupted`.
-    """
-    expected: tuple[type[Exception], ...] = (OSError, *bad, *failed)
-    try:
-        return work() or 0
-    except expected as error:
-        report(error, has_lines=isinstance(error, failed))
-        return 2 if isinstance(error, bad) else 1
-    except KeyboardInterrupt:
-        print(f"error: interrupted{interrupted}", file=sys.stderr)
-        return 128 + signal.SIGINT
-
-
 def refusing(
-    bad: tuple[type[Exception], ...], failed: tuple[type[Exception], ...] = ()
+    bad: tuple[type[Exception], ...], failed: tuple[type[Exception], ...] = (), *, interrupted: str | None = None
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make the `main` of a command end with one line, and with 2 for an error of `bad` and 1 for one of `failed`."""
+    """Make the `main` of a command end with one line, and with 2 for an error of `bad` and 1 for one of `failed`.
+
+    With `interrupted`, Ctrl-C ends it with 130 and a line too, which ends with this text.
+    """
 
     def decorated(main: Callable[..., int]) -> Callable[..., int]:
         @wraps(main)
@@ -112,8 +93,13 @@ def refusing(
             try:
                 return main(*arguments)
             except (*bad, *failed) as error:
-                report(error, has_lines=isinstance(error, failed))
+                report(error, has_lines=isinstance(error, failed) and not isinstance(error, OSError))
                 return 2 if isinstance(error, bad) else 1
+            except KeyboardInterrupt:
+                if interrupted is None:
+                    raise
+                print(f"error: interrupted{interrupted}", file=sys.stderr)
+                return 128 + signal.SIGINT
 
         return command
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from utils.arguments import Parser, exit_code, no_option, run
+from utils.arguments import Parser, no_option, refusing, run
 from utils.errors import ConfigError, closest
 from utils.hardware.detect import HardwareError, visible_device, visible_gpus
 from utils.results.performance import RunsRule
@@ -30,6 +30,7 @@ METHODS = {"jobs", "spec", "asked"}
 """Public names of RunConfig that are not values."""
 
 
+@refusing((ConfigError, HardwareError), (OSError,), interrupted="")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
@@ -62,27 +63,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options = parser.parse_args(argv)
-
-    def work() -> None:
-        if options.check:
-            check(options.check, options.settings, options.platform)
-            return
-        visible = options.visible_gpus or visible_gpus(options.platform)
-        device = None if options.visible_gpus else visible_device(options.platform)
-        config = load(options.platform, visible, arguments=options.settings, device=device)
-        if options.jobs:
-            require_writable(config.results_dir, "OUTPUT_DIR")
-            # in order; of RUNS=auto the least
-            for framework, model, number in config.jobs(RunsRule.of(config.runs).least):
-                path = config.results_dir / result_name(config.platform, framework, model, number)
-                print(framework, model, number, path)
-        elif options.get:
-            print(getattr(config, options.get))
-        else:
-            for field in config.__dataclass_fields__:
-                print(f"{field}={getattr(config, field)}")
-
-    return exit_code(work, (ConfigError, HardwareError))
+    if options.check:
+        check(options.check, options.settings, options.platform)
+        return 0
+    visible = options.visible_gpus or visible_gpus(options.platform)
+    device = None if options.visible_gpus else visible_device(options.platform)
+    config = load(options.platform, visible, arguments=options.settings, device=device)
+    if options.jobs:
+        require_writable(config.results_dir, "OUTPUT_DIR")
+        # in order; of RUNS=auto the least
+        for framework, model, number in config.jobs(RunsRule.of(config.runs).least):
+            path = config.results_dir / result_name(config.platform, framework, model, number)
+            print(framework, model, number, path)
+    elif options.get:
+        print(getattr(config, options.get))
+    else:
+        for field in config.__dataclass_fields__:
+            print(f"{field}={getattr(config, field)}")
+    return 0
 
 
 ALMOST = 0.8

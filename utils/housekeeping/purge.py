@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from utils import own_files
-from utils.arguments import Parser, exit_code, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import opened
@@ -253,6 +253,7 @@ def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, 
     return sorted(named, key=lambda folder: -len(Path(os.path.normpath(folder[1])).parts))
 
 
+@refusing((ConfigError,), (OSError,), interrupted="; the files listed above are removed")
 def main(argv: Sequence[str] | None = None) -> int:
     """Purge the configured folders."""
     parser = Parser(
@@ -278,19 +279,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="add files of an earlier version, or copied ones, to the list of ours; remove nothing",
     )
     options = parser.parse_args(argv)
-
-    def work() -> int:
-        output_dir, data_dir = folders(options.platform, arguments=options.settings)
-        for setting in options.settings:  # `MODEL=llama` would not limit what is removed
-            if setting.partition("=")[0] not in FOLDERS:
-                raise ConfigError(
-                    f"{setting}: files of all jobs and labels are removed; leave this setting out "
-                    f"(allowed here: {', '.join(FOLDERS)})"
-                )
-        data = data_dir if options.with_data else None
-        return min(1, _purge_all(output_dir, data, is_dry_run=options.dry_run, is_adopted=options.adopt))
-
-    return exit_code(work, (ConfigError,), interrupted="; the files listed above are removed")
+    output_dir, data_dir = folders(options.platform, arguments=options.settings)
+    for setting in options.settings:  # `MODEL=llama` would not limit what is removed
+        if setting.partition("=")[0] not in FOLDERS:
+            raise ConfigError(
+                f"{setting}: files of all jobs and labels are removed; leave this setting out "
+                f"(allowed here: {', '.join(FOLDERS)})"
+            )
+    data = data_dir if options.with_data else None
+    return min(1, _purge_all(output_dir, data, is_dry_run=options.dry_run, is_adopted=options.adopt))
 
 
 if __name__ == "__main__":
