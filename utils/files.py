@@ -9,8 +9,8 @@ file is locked (flock) while its writer lives; the next writer of the same targe
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
-import re
 import shutil
 import sys
 import uuid
@@ -142,17 +142,12 @@ def _lock(descriptor: int) -> bool | None:
 
 def _remove_leftovers(*paths: Path) -> None:
     """Remove what killed writers of `paths` have left beside them, and report it in one line on stderr."""
-    removed = [found for path in paths for found in _temporaries_of(path) if _remove_unless_held(found)]
+    patterns = {path: f".{glob.escape(path.name)}.{'[0-9a-f]' * 12}.tmp" for path in paths}
+    beside = (found for path, pattern in patterns.items() for found in sorted(path.parent.glob(pattern)))
+    removed = [found for found in beside if _remove_unless_held(found)]
     if removed:
         names = ", ".join(found.name for found in removed)
         print(f"{paths[0].parent}: removed {names}, left by a run that was killed", file=sys.stderr)
-
-
-def _temporaries_of(path: Path) -> list[Path]:
-    with suppress(OSError):
-        name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}\.tmp")
-        return sorted(found for found in path.parent.iterdir() if name.fullmatch(found.name))
-    return []
 
 
 def _remove_unless_held(path: Path) -> bool:

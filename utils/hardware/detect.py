@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import platform as python_platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -167,12 +168,9 @@ def _identified(name: str, properties: Any, *, is_amd: bool) -> tuple[str, str, 
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
-                return value.strip()
-    return python_platform.processor()  # ARM kernels give no model name
+    text = cpuinfo.read_text(encoding="utf8", errors="replace") if cpuinfo.exists() else ""
+    found = re.search(r"^model name\s*:[ \t]*(\S.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else python_platform.processor()  # ARM kernels give no model name
 
 
 def _nvidia_driver_version() -> str | _Noted:

@@ -240,8 +240,7 @@ def require_writable(folder: Path, key: str) -> None:
     """Create `folder` and check that a file can be written in it; raise ConfigError that names the setting `key`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise ConfigError(
             f"{key}={folder}: cannot be written ({error.strerror}); use another folder, e.g. {key}=output"
