@@ -34,7 +34,7 @@ import numpy as np
 
 from data import synth, verify
 from data.checking.pair_summary import PairSummary
-from data.checking.plot_file import is_plot
+from data.checking.plot import is_plot, write_plot
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
@@ -196,8 +196,6 @@ def _verify_again(config: RunConfig, prefix: Path) -> PairSummary | None:
 
 
 def _draw(config: RunConfig, plot: Path, prefix: Path, summary: PairSummary) -> None:
-    from data.checking.plot import write_plot  # imported on use: the import of matplotlib takes a second
-
     require_writable(config.output_dir, "OUTPUT_DIR")
     footprint.mark(config.output_dir, footprint.OUTPUT)
     write_plot(plot, summary, f"{prefix.parent.name}/{prefix.name}")

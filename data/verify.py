@@ -29,7 +29,7 @@ from data.checking.checks import (
     encode_sample,
 )
 from data.checking.pair_summary import PairSummary
-from data.checking.plot_file import is_plot
+from data.checking.plot import is_plot, write_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
@@ -135,9 +135,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.write_manifest and not summary.has_manifest:
         write_manifest(options.prefix, options.tokenizer, summary.bin_sha256)
     if options.plot:
-        # imported on use: the import of matplotlib takes a second
-        from data.checking.plot import write_plot
-
         write_plot(options.plot, summary, f"{options.prefix.parent.name}/{options.prefix.name}")
     print(summary)
     return 0
