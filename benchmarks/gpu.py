@@ -48,10 +48,10 @@ from utils.hardware.devices import SHORT_NAMES, named
 from utils.housekeeping import footprint
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED, estimate, usable_gb
 from utils.models import get
+from utils.own_files import note
 from utils.results import store
 from utils.results.schema import Result
 from utils.settings.config import PLATFORMS, ROOT, folders, load, require_writable
-from utils.written import note
 
 FOLDER = "gpu_hour"
 PLACES = ("OUTPUT_DIR", "DATA_DIR", "RUNTIME")

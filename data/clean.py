@@ -32,16 +32,16 @@ if __name__ == "__main__":
     CLEAN.parse_first()
 
 from data.cleaning.documents import clean, described, level, write_documents
-from data.reading.progress import progress_bar
 from data.reading.records import Dropped, records
 from data.reading.sources import find, require_each_once
-from data.reading.written_text import record_of
+from data.reading.unchanged import progress_bar, record_of
 from utils import redact
-from utils.arguments import exit_code, run
+from utils.arguments import refusing, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_apart
 
 
+@refusing((UnusableError,), (OSError, DataError), interrupted="; nothing was written")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = CLEAN.parse_args(arguments)
@@ -58,30 +58,29 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     def show(dropped: Dropped) -> None:
-        if counts[dropped.reason] <= options.show_dropped:
+        # counted under its reason if it could not be read, and else as dropped
+        if counts[dropped.reason] + counts[f"dropped: {dropped.reason}"] <= options.show_dropped:
             sample.append(dropped)
 
-    def work() -> None:
-        paths = list(chain.from_iterable(map(find, options.input)))
-        require_each_once(paths)
-        require_apart([options.output, record_of(options.output)], paths)
-        title = f"clean {paths[0].name}" + (f" and {len(paths) - 1} more" if paths[1:] else "")
-        with progress_bar(title, sum(path.stat().st_size for path in paths), "B") as bar:
-            found = records(
-                paths,
-                options.column,
-                text_unit=options.text_unit,
-                on_bad=options.on_bad,
-                counts=counts,
-                dropped=show,
-                progress=bar.update,
-            )
-            write_documents(clean(found, rules, counts, sample, options.show_dropped), options.output)
-        for where, reason, excerpt in sample:
-            print(redact.text(f"{where}: {reason}: {excerpt!r}"), file=sys.stderr)
-        print(json.dumps(described(rules, counts), indent=1))
-
-    return exit_code(work, (UnusableError,), (DataError,), "; nothing was written")
+    paths = list(chain.from_iterable(map(find, options.input)))
+    require_each_once(paths)
+    require_apart([options.output, record_of(options.output)], paths)
+    title = f"clean {paths[0].name}" + (f" and {len(paths) - 1} more" if paths[1:] else "")
+    with progress_bar(title, sum(path.stat().st_size for path in paths), "B") as bar:
+        found = records(
+            paths,
+            options.column,
+            text_unit=options.text_unit,
+            on_bad=options.on_bad,
+            counts=counts,
+            dropped=show,
+            progress=bar.update,
+        )
+        write_documents(clean(found, rules, counts, show), options.output)
+    for where, reason, excerpt in sample:
+        print(redact.text(f"{where}: {reason}: {excerpt!r}"), file=sys.stderr)
+    print(json.dumps(described(rules, counts), indent=1))
+    return 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data.encoding.workers import WorkerError, one_thread_each, start_workers, usable
-from utils.arguments import Parser, exit_code, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import DataError, UnusableError
 
 EPILOG = """Prints the manifest as JSON.
@@ -74,6 +74,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@refusing(
+    (UnusableError,),
+    (OSError, DataError, WorkerError),
+    interrupted="; finished parts are kept, run the same command to continue",
+)
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(OPTIONS, prog="python -m data.encode", description=first_line(__doc__), epilog=EPILOG)
@@ -82,15 +87,11 @@ def main(arguments: list[str] | None = None) -> int:
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-
-    def work() -> None:
-        if usable(options.workers) > 1 and options.executor == "local":
-            # before the import of numpy, which takes 0.1 s
-            start_workers(options.tokenizer.absolute(), options.engine)
-        print(json.dumps(_run(options), indent=1))
-
-    interrupted = "; finished parts are kept, run the same command to continue"
-    return exit_code(work, (UnusableError,), (DataError, WorkerError), interrupted)
+    if usable(options.workers) > 1 and options.executor == "local":
+        # before the import of numpy, which takes 0.1 s
+        start_workers(options.tokenizer.absolute(), options.engine)
+    print(json.dumps(_run(options), indent=1))
+    return 0
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:

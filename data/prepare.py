@@ -34,7 +34,7 @@ import numpy as np
 
 from data import synth, verify
 from data.checking.pair_summary import PairSummary
-from data.checking.plot_file import is_plot
+from data.checking.plot import is_plot, write_plot
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
@@ -42,12 +42,12 @@ from data.engines.backend import Encoder
 from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
-from data.language.tokenizer import is_written_tokenizer
-from data.reading.written_text import is_written_text
-from utils.arguments import exit_code, run
-from utils.dataset.digest_cache import record_pair
+from data.language.language import is_written_tokenizer
+from data.reading.unchanged import is_written_text
+from utils.arguments import refusing, run
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
+from utils.dataset.manifest import record_pair
 from utils.dataset.place import HUB_DATASETS, is_made_here, tokenizer_folder
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
@@ -188,17 +188,14 @@ def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[
 
 
 def _verify_again(config: RunConfig, prefix: Path) -> PairSummary | None:
-    folders = (Path(config.tokenizer or "").expanduser(), prefix.parent / "tokenizer")
-    tokenizer = next((folder for folder in folders if folder.name and folder.is_dir()), None)
-    if tokenizer or manifest_path(prefix).exists():
-        return verify.verify(prefix, tokenizer)
+    tokenizer = tokenizer_folder(config, prefix)
+    if tokenizer.is_dir() or manifest_path(prefix).exists():
+        return verify.verify(prefix, tokenizer if tokenizer.is_dir() else None)
     print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, only the structure is checked", file=sys.stderr)
     return None
 
 
 def _draw(config: RunConfig, plot: Path, prefix: Path, summary: PairSummary) -> None:
-    from data.checking.plot import write_plot  # imported on use: the import of matplotlib takes a second
-
     require_writable(config.output_dir, "OUTPUT_DIR")
     footprint.mark(config.output_dir, footprint.OUTPUT)
     write_plot(plot, summary, f"{prefix.parent.name}/{prefix.name}")
@@ -251,20 +248,21 @@ def _largest_id(prefix: Path) -> int:
     return max(int(ids[start : start + IDS_AT_ONCE].max()) for start in range(0, len(ids), IDS_AT_ONCE))
 
 
+@refusing(
+    (ConfigError, DataError, HardwareError),
+    (OSError, FetchError, WorkerError),
+    interrupted="; run the same command to continue",
+)
 def main() -> int:
     """Run the command line; return its exit code."""
     options = PREPARE.parse_args()
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-
-    def work() -> None:
-        config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
-        prepared = prepare_all(config, options.workers, is_for_training=not options.for_any_training)
-        print(*(prefix for prefix, _ in prepared), sep="\n")
-
-    bad, failed = (ConfigError, DataError, HardwareError), (FetchError, WorkerError)
-    return exit_code(work, bad, failed, "; run the same command to continue")
+    config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
+    prepared = prepare_all(config, options.workers, is_for_training=not options.for_any_training)
+    print(*(prefix for prefix, _ in prepared), sep="\n")
+    return 0
 
 
 if __name__ == "__main__":

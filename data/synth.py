@@ -22,11 +22,18 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
-from data.language.tokenizer import SAMPLE_BYTES, is_written_tokenizer, train_tokenizer
-from data.reading.progress import progress_bar
-from data.reading.written_text import text_written_whole
-from utils.arguments import exit_code, run
+from data.language.language import (
+    DRAWS_PER_DOCUMENT,
+    SAMPLE_BYTES,
+    draws_of,
+    is_word,
+    is_written_tokenizer,
+    language,
+    sentences,
+    train_tokenizer,
+)
+from data.reading.unchanged import progress_bar, text_written_whole
+from utils.arguments import refusing, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
@@ -48,8 +55,6 @@ def write_documents(path: Path, *, seed: int, documents: int | None = None, word
     least one token for a tokenizer that never joins words) and of bytes of text in UTF-8.
     Raises UnusableError for an invalid size or seed, and ForeignFileError as `text_written_whole`.
     """
-    if (documents is None) == (words is None):
-        raise UnusableError(f"size: got documents={documents} and words={words}, wanted exactly one of them")
     for name, value, least in (("documents", documents, 1), ("words", words, 1), ("seed", seed, 0)):
         if value is not None and value < least:
             raise UnusableError(f"{name}: got {value}, wanted a whole number from {least}")
@@ -88,19 +93,17 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
         yield "".join(spelled[used[used > 0]])[1:], count
 
 
+@refusing((UnusableError,), (OSError, DataError), interrupted="")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = SYNTH.parse_args(arguments)
-
-    def work() -> None:
-        if options.tokenizer_output is not None:
-            require_ours(is_written_tokenizer, options.tokenizer_output, is_folder=True)
-        counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
-        if options.tokenizer_output is not None:
-            write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
-        print(json.dumps(counts))
-
-    return exit_code(work, (UnusableError,), (DataError,))
+    if options.tokenizer_output is not None:
+        require_ours(is_written_tokenizer, options.tokenizer_output, is_folder=True)
+    counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
+    if options.tokenizer_output is not None:
+        write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
+    print(json.dumps(counts))
+    return 0
 
 
 if __name__ == "__main__":

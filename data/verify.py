@@ -29,11 +29,11 @@ from data.checking.checks import (
     encode_sample,
 )
 from data.checking.pair_summary import PairSummary
-from data.checking.plot_file import is_plot
+from data.checking.plot import is_plot, write_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
-from utils.arguments import exit_code, run
+from utils.arguments import refusing, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
@@ -122,27 +122,22 @@ def _vocabulary(prefix: Path, manifest: dict[str, Any] | None, encoder: Encoder 
     )
 
 
+@refusing((UnusableError, OSError), (DataError,), interrupted="")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = VERIFY.parse_args(arguments)
     if options.write_manifest and options.tokenizer is None:
         VERIFY.error("--write-manifest needs --tokenizer: name the folder of the tokenizer of the pair")
     one_thread_each()
-
-    def work() -> None:
-        if options.plot:
-            require_ours(is_plot, options.plot)
-        summary = verify(options.prefix, options.tokenizer, options.input, options.text_key)
-        if options.write_manifest and not summary.has_manifest:
-            write_manifest(options.prefix, options.tokenizer, summary.bin_sha256)
-        if options.plot:
-            # imported on use: the import of matplotlib takes a second
-            from data.checking.plot import write_plot
-
-            write_plot(options.plot, summary, f"{options.prefix.parent.name}/{options.prefix.name}")
-        print(summary)
-
-    return exit_code(work, (UnusableError, OSError), (DataError,))
+    if options.plot:
+        require_ours(is_plot, options.plot)
+    summary = verify(options.prefix, options.tokenizer, options.input, options.text_key)
+    if options.write_manifest and not summary.has_manifest:
+        write_manifest(options.prefix, options.tokenizer, summary.bin_sha256)
+    if options.plot:
+        write_plot(options.plot, summary, f"{options.prefix.parent.name}/{options.prefix.name}")
+    print(summary)
+    return 0
 
 
 if __name__ == "__main__":

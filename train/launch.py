@@ -46,13 +46,12 @@ from utils.frameworks import FRAMEWORKS
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
-from utils.own_files import require_ours
+from utils.own_files import note_trees, require_ours
 from utils.provenance.origin import speed_variables
 from utils.results import profile_file, store
 from utils.settings import layers
 from utils.settings.config import PLATFORMS, require_writable
 from utils.settings.layers import Value
-from utils.written import note_trees
 
 KNOWN_WARNINGS = (
     # resolved_config and framework_versions of the result record what is installed

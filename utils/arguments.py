@@ -15,9 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from utils.errors import in_one_line
+from utils.errors import did_you_mean, in_one_line
 from utils.redact import holds_secret, text
-from utils.suggestions import did_you_mean
 
 VERSION = "0.1.0"
 """Of the suite. shell/lib/environment.sh, pyproject.toml and every result take it from here."""
@@ -80,32 +79,13 @@ def first_line(docstring: str | None) -> str:
     return (docstring or "").partition("\n")[0]
 
 
-def exit_code(
-    work: Callable[[], int | None],
-    bad: tuple[type[Exception], ...],
-    failed: tuple[type[Exception], ...] = (),
-    interrupted: str = "",
-) -> int:
-    """Do the work of a command and return its exit code: what `work` returns (None is 0), or that of an error.
-
-    An error is printed in one line. The code is 2 for one of `bad`, 1 for one of `failed` and for a file that cannot be
-    used, and 130 for Ctrl-C, of which the line says `interrupted`.
-    """
-    expected: tuple[type[Exception], ...] = (OSError, *bad, *failed)
-    try:
-        return work() or 0
-    except expected as error:
-        report(error, has_lines=isinstance(error, failed))
-        return 2 if isinstance(error, bad) else 1
-    except KeyboardInterrupt:
-        print(f"error: interrupted{interrupted}", file=sys.stderr)
-        return 128 + signal.SIGINT
-
-
 def refusing(
-    bad: tuple[type[Exception], ...], failed: tuple[type[Exception], ...] = ()
+    bad: tuple[type[Exception], ...], failed: tuple[type[Exception], ...] = (), *, interrupted: str | None = None
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make the `main` of a command end with one line, and with 2 for an error of `bad` and 1 for one of `failed`."""
+    """Make the `main` of a command end with one line, and with 2 for an error of `bad` and 1 for one of `failed`.
+
+    With `interrupted`, Ctrl-C ends it with 130 and a line too, which ends with this text.
+    """
 
     def decorated(main: Callable[..., int]) -> Callable[..., int]:
         @wraps(main)
@@ -113,8 +93,13 @@ def refusing(
             try:
                 return main(*arguments)
             except (*bad, *failed) as error:
-                report(error, has_lines=isinstance(error, failed))
+                report(error, has_lines=isinstance(error, failed) and not isinstance(error, OSError))
                 return 2 if isinstance(error, bad) else 1
+            except KeyboardInterrupt:
+                if interrupted is None:
+                    raise
+                print(f"error: interrupted{interrupted}", file=sys.stderr)
+                return 128 + signal.SIGINT
 
         return command
 
@@ -227,13 +212,10 @@ class Parser(argparse.ArgumentParser):
             place, kind, got = found.groups()
             return f"{place}: got {got}, wanted {'a whole number' if kind == 'int' else 'a number'}"
         if found := _MISSING.fullmatch(message):
-            return f"got no {found[1].replace(', ', ' and no ')}{self._choices_of(found[1])}"
+            action = self._option_string_actions.get(found[1])
+            choices = f", wanted {', '.join(map(str, action.choices))}" if action and action.choices else ""
+            return f"got no {found[1].replace(', ', ' and no ')}{choices}"
         return re.sub(r"^argument ([^:]+): expected ", r"\1: wanted ", message)
-
-    def _choices_of(self, name: str) -> str:
-        """Return the allowed words of a required option that is missing, for its message."""
-        action = self._option_string_actions.get(name)
-        return f", wanted {', '.join(map(str, action.choices))}" if action is not None and action.choices else ""
 
 
 def _help_of(text: str) -> dict[str, Any]:

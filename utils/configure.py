@@ -3,28 +3,34 @@
     python -m utils.configure --platform cpu [--jobs | --get FIELD] [KEY=VALUE ...]
 
 `--help` lists every setting with its meaning and the values it may take. Exits 0, or 2 for bad settings.
+
+`--check` is for scripts: it checks what was typed after the name of one, before anything is installed, prepared or
+started. The help of a script is its header, or the docstring of the module that the header names; the options in its
+`Usage:` lines are the ones that it has.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from utils.arguments import Parser, exit_code, run
-from utils.errors import ConfigError
+from utils.arguments import Parser, no_option, refusing, run
+from utils.errors import ConfigError, closest
 from utils.hardware.detect import HardwareError, visible_device, visible_gpus
-from utils.results.precision import RunsRule
+from utils.results.performance import RunsRule
 from utils.results.store import result_name
-from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
+from utils.settings.config import PLATFORMS, ROOT, RunConfig, load, require_writable, values_of
 from utils.settings.keys import KEYS
-from utils.settings.typed import check
+from utils.settings.layers import ELSEWHERE, parse_values
 
 METHODS = {"jobs", "spec", "asked"}
 """Public names of RunConfig that are not values."""
 
 
+@refusing((ConfigError, HardwareError), (OSError,), interrupted="")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
@@ -57,27 +63,57 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options = parser.parse_args(argv)
+    if options.check:
+        check(options.check, options.settings, options.platform)
+        return 0
+    visible = options.visible_gpus or visible_gpus(options.platform)
+    device = None if options.visible_gpus else visible_device(options.platform)
+    config = load(options.platform, visible, arguments=options.settings, device=device)
+    if options.jobs:
+        require_writable(config.results_dir, "OUTPUT_DIR")
+        # in order; of RUNS=auto the least
+        for framework, model, number in config.jobs(RunsRule.of(config.runs).least):
+            path = config.results_dir / result_name(config.platform, framework, model, number)
+            print(framework, model, number, path)
+    elif options.get:
+        print(getattr(config, options.get))
+    else:
+        for field in config.__dataclass_fields__:
+            print(f"{field}={getattr(config, field)}")
+    return 0
 
-    def work() -> None:
-        if options.check:
-            check(options.check, options.settings, options.platform)
-            return
-        visible = options.visible_gpus or visible_gpus(options.platform)
-        device = None if options.visible_gpus else visible_device(options.platform)
-        config = load(options.platform, visible, arguments=options.settings, device=device)
-        if options.jobs:
-            require_writable(config.results_dir, "OUTPUT_DIR")
-            # in order; of RUNS=auto the least
-            for framework, model, number in config.jobs(RunsRule.of(config.runs).least):
-                path = config.results_dir / result_name(config.platform, framework, model, number)
-                print(framework, model, number, path)
-        elif options.get:
-            print(getattr(config, options.get))
-        else:
-            for field in config.__dataclass_fields__:
-                print(f"{field}={getattr(config, field)}")
 
-    return exit_code(work, (ConfigError, HardwareError))
+ALMOST = 0.8
+"""Least similarity of a variable to a setting that makes it a slip, for scripts that also take other variables."""
+
+
+def check(script: Path, arguments: Sequence[str], platform: str) -> None:
+    """Raise ConfigError for the first argument that a script does not take.
+
+    A script that reads config.env takes its options and settings only, and the value of each setting is checked. Other
+    scripts say themselves what they take; here only what is almost an option or a setting is refused.
+    """
+    text = re.split(r"(?m)^(?!#)", script.read_text(encoding="utf8"), maxsplit=1)[0]
+    if module := re.search(r" Help: (\S+)$", text, re.MULTILINE):
+        text = (ROOT / module[1]).read_text(encoding="utf8").split('"""')[1]
+    usage = re.search(r"^(?:# )?Usage:(.*?)^(?:# )?Reads:", text, re.DOTALL | re.MULTILINE)
+    options = ["--help", "-h", *re.findall(r"(?<![\w-])--[a-z][a-z-]*", usage[1] if usage else "")]
+    settings = [argument for argument in arguments if argument not in options]
+    if "config.env" in text:
+        for argument in settings:
+            if argument.startswith("-"):
+                raise ConfigError(f"{script.name}: {no_option(argument, options, KEYS)}; see --help")
+        is_sweep = "VALUE,VALUE" in text  # train.sweep checks the other values of a setting
+        parse_values(
+            values_of(platform, [re.sub(r"(?s)(=[^,]*),.*", r"\1", one) for one in settings] if is_sweep else settings)
+        )
+    else:
+        for argument in settings:
+            name = argument.split("=", 1)[0]
+            near = closest(name, (*KEYS, *ELSEWHERE, *options), ALMOST)
+            if near is not None and near != name:
+                meant = argument.replace(name, near, 1)
+                raise ConfigError(f"{script.name}: got {argument}; did you mean {meant}?; see --help")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,14 @@
 Everything is written under a hidden temporary name beside the target, `.<name>.<12 hex digits>.tmp`, and renamed. A
 target that exists is replaced only if its recogniser (utils/own_files.py) finds that the suite wrote it. A temporary
 file is locked (flock) while its writer lives; the next writer of the same target removes those that nobody holds.
-`utils/written.py` lists what is written into a folder of the suite.
+`utils/own_files.py` lists what is written into a folder of the suite.
 """
 
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
-import re
 import shutil
 import sys
 import uuid
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from utils import own_files, written
+from utils import own_files
 from utils.own_files import Recogniser, require_ours
 
 MODE = 0o644
@@ -56,7 +56,7 @@ def write_whole(
                 os.link(temporary, path)
             except FileExistsError:
                 return False
-    written.note(path)
+    own_files.note(path)
     return True
 
 
@@ -78,7 +78,7 @@ def written_whole(*paths: Path, is_ours: Recogniser = own_files.none) -> Iterato
         require_ours(is_ours, *paths)
         for temporary, path in zip(temporaries, paths, strict=True):
             temporary.replace(path)
-            written.note(path)
+            own_files.note(path)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def folder_written_whole(folder: Path, *, is_ours: Recogniser = own_files.none) 
         if os.path.lexists(folder):
             folder.rename(earlier)
         temporary.rename(folder)
-        written.note_trees(folder)
+        own_files.note_trees(folder)
         _remove(earlier)
 
 
@@ -142,17 +142,12 @@ def _lock(descriptor: int) -> bool | None:
 
 def _remove_leftovers(*paths: Path) -> None:
     """Remove what killed writers of `paths` have left beside them, and report it in one line on stderr."""
-    removed = [found for path in paths for found in _temporaries_of(path) if _remove_unless_held(found)]
+    patterns = {path: f".{glob.escape(path.name)}.{'[0-9a-f]' * 12}.tmp" for path in paths}
+    beside = (found for path, pattern in patterns.items() for found in sorted(path.parent.glob(pattern)))
+    removed = [found for found in beside if _remove_unless_held(found)]
     if removed:
         names = ", ".join(found.name for found in removed)
         print(f"{paths[0].parent}: removed {names}, left by a run that was killed", file=sys.stderr)
-
-
-def _temporaries_of(path: Path) -> list[Path]:
-    with suppress(OSError):
-        name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}\.tmp")
-        return sorted(found for found in path.parent.iterdir() if name.fullmatch(found.name))
-    return []
 
 
 def _remove_unless_held(path: Path) -> bool:

@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from data.checking.pair_summary import Lengths, TextCheck
 from data.engines.backend import Encoder
-from data.reading.progress import progress_bar
 from data.reading.records import Record, json_lines
-from data.reading.unchanged import unchanged
+from data.reading.unchanged import progress_bar, unchanged
 from utils.dataset.indexed import Index, bin_path, idx_path, manifest_path, require_counts
 from utils.dataset.manifest import AGAIN, require_recorded, require_tokenizer
 from utils.errors import DataError, UnusableError

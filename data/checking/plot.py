@@ -1,29 +1,40 @@
-"""Plot of the document lengths of a data set, `output/data_<dataset>.png`."""
+"""Plot of the document lengths of a data set, `output/data_<dataset>.png`.
+
+matplotlib is imported on use: the import takes a second.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from typing import TYPE_CHECKING, Any
 
 from data.checking.pair_summary import PairSummary
-from data.checking.plot_file import is_plot
 from utils.files import written_whole
-from utils.own_files import PNG_MARK
+from utils.own_files import PNG_MARK, content_of, is_png
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Blue of the palette of Okabe and Ito (2008), as in evaluate/report/plots.py
 COLOUR, INK, GRID = "#0072B2", "#222222", "#DDDDDD"
 WIDTH_INCHES, HEIGHT_INCHES, DPI = 6.4, 3.6, 150
 CAPTION_CHARACTERS, NAME_CHARACTERS, MOST_TICKS = 108, 60, 9
 HALF_OCTAVE = 2**0.5
+_EARLIER = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (960).to_bytes(4, "big") + (540).to_bytes(4, "big")
+"""Beginning of a plot of an earlier version, which had no text in it: 6.4 by 3.6 inches of 150 points."""
+
+
+def is_plot(path: Path) -> bool:
+    """Recognise a plot of this version by its text, and of an earlier one by its size and the lack of any text."""
+    content = content_of(path)
+    return is_png(path) or (content.startswith(_EARLIER) and b"tEXt" not in content and b"pHYs" in content)
 
 
 def write_plot(path: Path, summary: PairSummary, name: str) -> None:
     """Write a PNG of the document lengths; `name` is the name of the data set."""
+    import matplotlib as mpl
+
     # the name is user input: a dollar sign in it must not start a formula
     with (
         mpl.rc_context({"text.parse_math": False, "font.size": 9}),
@@ -34,6 +45,9 @@ def write_plot(path: Path, summary: PairSummary, name: str) -> None:
 
 def draw(summary: PairSummary, name: str) -> Figure:
     """Return a histogram of the documents by length in tokens, in bins of half an octave on a logarithmic axis."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
     axes = figure.add_axes((0.14, 0.29, 0.81, 0.6))
     edges, counts = summary.lengths.bins()
@@ -78,6 +92,8 @@ def caption(summary: PairSummary) -> str:
 
 
 def _logarithmic(axes: Any, low: float, high: float) -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
     axes.set_xscale("log", base=2)
     left, right = low / HALF_OCTAVE, high * HALF_OCTAVE
     powers = [1 << exponent for exponent in range(21) if left <= 1 << exponent <= high]

@@ -25,13 +25,11 @@ from data.cleaning.documents import clean, described, level
 from data.engines.backend import Encoder
 from data.hub.fetch import Shards, open_shards
 from data.hub.licences import OWN_TEXT
-from data.reading.progress import progress_bar
 from data.reading.records import records
 from data.reading.sources import find
-from data.reading.unchanged import FileState, require_unchanged, state_of
+from data.reading.unchanged import FileState, progress_bar, require_unchanged, state_of
 from utils import redact
-from utils.dataset.digest_cache import sha256_once
-from utils.dataset.manifest import name_of
+from utils.dataset.manifest import name_of, sha256_once
 from utils.dataset.place import HUB_DATASETS
 from utils.errors import DataError
 from utils.files import written_whole

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from data.encoding.parts import Part, Span, digest, file_of, lines_before, spans
 from data.encoding.worker import EncodeJob
 from data.encoding.workers import in_order
-from data.reading.progress import progress_bar
-from data.reading.unchanged import changed, unchanged
+from data.reading.unchanged import changed, progress_bar, unchanged
 from utils.errors import in_one_line
 
 

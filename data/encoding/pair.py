@@ -26,14 +26,13 @@ from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
 from data.reading.sources import require_each_once
 from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
-from utils.dataset.manifest import MANIFEST_VERSION, name_of
+from utils.dataset.manifest import MANIFEST_VERSION, joined, name_of
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
-from utils.own_files import anything, require_apart, require_ours
+from utils.own_files import anything, note, require_apart, require_ours
 from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
 from utils.settings.keys import ON_BAD
-from utils.written import note
 
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
 """Endings of files that data.clean reads, or that nothing here reads."""
@@ -180,18 +179,12 @@ def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals,
         sequences=int((lengths > 0).sum()),
         tokens=int(lengths.sum()),
         bytes_of_text=totals.bytes_of_text,
-        source=files[0] if len(files) == 1 else _joined_source(files),
+        source=files[0] if len(files) == 1 else joined(files),
         bin_sha256=totals.written.hexdigest(),
         idx_sha256=idx_sha256,
         engine={"name": engine, "documents_by_reference": totals.guarded} if engine != "hf" else {"name": engine},
         bad_lines=totals.bad_lines,
     )
-
-
-def _joined_source(files: list[dict[str, Any]]) -> dict[str, Any]:
-    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
-    size = sum(file["bytes"] for file in files)
-    return {"name": f"{len(files)} files", "sha256": digest, "bytes": size, "files": files}
 
 
 def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None:

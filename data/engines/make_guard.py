@@ -39,7 +39,7 @@ from tqdm import tqdm
 
 from data.engines.guard import GUARD_PATH
 from data.engines.schemes import SCHEMES, Scheme, byte_letters
-from utils.arguments import Parser, exit_code, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.own_files import json_with, require_ours
@@ -74,6 +74,7 @@ _BATCH = 1024
 _is_guard = json_with("unicode_of_the_generator", "schemes")
 
 
+@refusing((ForeignFileError,), (OSError,), interrupted="")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
@@ -83,21 +84,18 @@ def main(arguments: list[str] | None = None) -> int:
         epilog="Exit codes: 0 success; 2 the output is a file that this suite did not write.",
     )
     output = parser.parse_args(arguments).output
-
-    def work() -> None:
-        require_ours(_is_guard, output)
-        schemes = {scheme.name: ranges(guarded(scheme)) for scheme in SCHEMES}
-        content = {
-            "versions": {name: metadata.version(name) for name in LIBRARIES},
-            "unicode_of_the_generator": unicodedata.unidata_version,
-            "schemes": schemes,
-        }
-        with written_whole(output, is_ours=_is_guard) as (temporary,):
-            temporary.write_text(dumps(content), encoding="utf8")
-        for name, found in schemes.items():
-            print(f"{name}: {sum(last - first + 1 for first, last in found):,} code points in {len(found)} ranges")
-
-    return exit_code(work, (ForeignFileError,), ())
+    require_ours(_is_guard, output)
+    schemes = {scheme.name: ranges(guarded(scheme)) for scheme in SCHEMES}
+    content = {
+        "versions": {name: metadata.version(name) for name in LIBRARIES},
+        "unicode_of_the_generator": unicodedata.unidata_version,
+        "schemes": schemes,
+    }
+    with written_whole(output, is_ours=_is_guard) as (temporary,):
+        temporary.write_text(dumps(content), encoding="utf8")
+    for name, found in schemes.items():
+        print(f"{name}: {sum(last - first + 1 for first, last in found):,} code points in {len(found)} ranges")
+    return 0
 
 
 def guarded(scheme: Scheme, amount: int = RANDOM_TEXTS) -> list[int]:

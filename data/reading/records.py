@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 from data.reading.jsonl import BOM, NO_TEXT, NO_UTF8, BadRecordError, is_utf_16, text_of
 from data.reading.sources import PARQUET, TEXT, kind, open_decompressed
 from data.reading.unchanged import unchanged
-from utils.errors import DataError, UnusableError, quoted, shortened
-from utils.settings.keys import ON_BAD, TEXT_UNITS
-from utils.suggestions import did_you_mean
+from utils.errors import DataError, UnusableError, did_you_mean, quoted, shortened
 
 MAX_RECORD_BYTES = 1 << 30
 """Limit of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""
@@ -53,21 +51,16 @@ def records(
     *,
     text_unit: str = "file",
     on_bad: str = "error",
-    counts: Counter[str] | None = None,
-    dropped: Callable[[Dropped], object] | None = None,
+    counts: Counter[str],
+    dropped: Callable[[Dropped], object] = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> Iterator[Record]:
     """Yield the records of `paths`, file after file; the text is under `column` and may be empty.
 
     With `on_bad="skip"` a bad record is counted in `counts` under `unreadable: <reason>` and passed to `dropped`, and
     reading continues. `progress` is called with the number of bytes of files read since its last call.
-    Raises DataError for a bad record, for a damaged file and for one that changes while it is read, UnusableError for
-    invalid arguments.
+    Raises DataError for a bad record, for a damaged file and for one that changes while it is read.
     """
-    if on_bad not in ON_BAD or text_unit not in TEXT_UNITS:
-        raise UnusableError(
-            f"got on_bad={on_bad!r}, text_unit={text_unit!r}; allowed: {', '.join(ON_BAD)}; {', '.join(TEXT_UNITS)}"
-        )
     for path in paths:
         items = _items(path, column, text_unit, progress)
         with unchanged(path):
@@ -78,10 +71,8 @@ def records(
                 if on_bad == "error":
                     raise item
                 reason = f"unreadable: {item.reason}"
-                if counts is not None:
-                    counts[reason] += 1
-                if dropped is not None:
-                    dropped(Dropped(str(item).partition(": ")[0], reason, str(item)))
+                counts[reason] += 1
+                dropped(Dropped(str(item).partition(": ")[0], reason, str(item)))
 
 
 def _items(path: Path, column: str, text_unit: str, progress: Progress) -> Iterator[Record | BadRecordError]:
@@ -94,7 +85,8 @@ def _items(path: Path, column: str, text_unit: str, progress: Progress) -> Itera
         return _whole_file(path, progress)
     lines = _lines(path, progress)
     if found == TEXT:
-        return _paragraphs(path, lines) if text_unit == "paragraph" else _text_lines(path, lines)
+        whole = (_decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r")) for number, line in lines)
+        return _paragraphs(path, lines) if text_unit == "paragraph" else whole
     return json_lines(path, column, progress)
 
 
@@ -127,11 +119,6 @@ def json_lines(path: Path, column: str, progress: Progress = lambda _: None) -> 
             yield Record(f"{path}:{number}", text_of(line, path, number, column))
         except BadRecordError as error:
             yield error
-
-
-def _text_lines(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | BadRecordError]:
-    for number, line in lines:
-        yield _decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
 def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | BadRecordError]:

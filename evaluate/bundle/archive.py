@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.housekeeping.archive import CHUNK_BYTES, MANIFEST, MANIFEST_VERSION, PACKED, SUMS, Listed, sums
-from utils.housekeeping.layout import OUTPUT_LAYOUT, Layout
+from utils.housekeeping.inventory import OUTPUT_LAYOUT, Layout
 from utils.input_files import require_regular
 from utils.own_files import LARGEST_BYTES
 from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
@@ -46,7 +46,7 @@ class Bundle:
     manifest: dict[str, Any]
     listed: dict[str, Listed]
     kinds: dict[str, str]
-    """Kind (utils/housekeeping/layout.py) of each file that the suite can have written, without the two lists."""
+    """Kind (utils/housekeeping/inventory.py) of each file that the suite can have written, without the two lists."""
 
     def of_kind(self, kind: str) -> list[str]:
         """Return the sorted paths of a kind."""

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from evaluate.fairness.effects import HANDICAP, NO_EFFECT, NOT_JUDGED, canonical, effect_of
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, UNKNOWN, Item, Sides
 from utils.frameworks import FRAMEWORKS, MEGATRON
-from utils.provenance.origin import on_record
-from utils.provenance.variables import READERS
+from utils.provenance.origin import READERS, on_record
 from utils.results.schema import Result
 
 NOT_SET = "not set"

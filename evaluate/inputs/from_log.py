@@ -9,8 +9,8 @@ from typing import Any
 
 from evaluate.inputs import sections
 from utils.frameworks import VENDOR_OF
+from utils.logs.lines import RunLog
 from utils.logs.reader import ASKED
-from utils.logs.run_log import RunLog
 from utils.models import get as get_model
 from utils.provenance import origin
 from utils.provenance.digests import sha256_file, sha256_json

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.peak import UNIT, format_of
 from evaluate.metrics.profiles import files_around
-from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.housekeeping.inventory import OUTPUT_LAYOUT
 from utils.input_files import read_each
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError

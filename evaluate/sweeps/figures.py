@@ -21,8 +21,8 @@ from utils.results import sweep_file
 from utils.results.schema import Result
 from utils.results.store import ResultError
 from utils.results.sweep_file import Point, Sweep
-from utils.settings.best import LAYOUT, RECIPE_OF
 from utils.settings.keys import KEYS
+from utils.settings.layers import LAYOUT, RECIPE_OF
 
 BAND = 0.03
 """Points less than this share slower than the fastest one count as equally fast, as in a verdict."""
@@ -110,7 +110,7 @@ def file_name(sweep: Sweep, best: Best) -> str:
 def place(sweep: Sweep, chosen: Measured) -> str:
     """Return the name under which the suite reads the settings file in the checkout.
 
-    A file for one device may change keys of LAYOUT only (utils/settings/best.py).
+    A file for one device may change keys of LAYOUT only (utils/settings/layers.py).
     """
     info = chosen.results[0]["gpu_info"]
     device = find_device(info["device_name"], info["total_memory_gb"], info["gpu_cores"])

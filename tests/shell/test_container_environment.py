@@ -12,7 +12,7 @@ import pytest
 from tests.support.engine_cases import ALL, TOKEN, Machine
 from tests.support.setups import ROOT
 from utils import redact
-from utils.provenance.variables import READERS
+from utils.provenance.origin import READERS
 
 LIMIT_SECONDS = 60
 CODE = "/workspace/code"

@@ -19,7 +19,7 @@ from sides import plan, run
 
 from evaluate import compare, validate
 from utils.housekeeping import archive, footprint
-from utils.results import raw_samples, step_line
+from utils.results import raw_samples
 
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 Files = dict[str, bytes]
@@ -39,7 +39,7 @@ def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
 def _progress(result: Mapping[str, Any]) -> Iterator[str]:
     for step, seconds, loss in zip(result["steps"], result["step_times"], result["loss_values"], strict=True):
         shown = math.nan if loss is None else loss
-        yield step_line.format_step("GPU", step, len(result["steps"]), seconds, seconds, shown, 1.0)
+        yield raw_samples.format_step("GPU", step, len(result["steps"]), seconds, seconds, shown, 1.0)
 
 
 def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[dict[str, Any]]:

@@ -16,8 +16,8 @@ from train.job.job import Job, log_path, profile_folder, reserve
 from utils.files import temporary_beside
 from utils.housekeeping import archive, footprint, purge
 from utils.models import NAMES
+from utils.own_files import note_trees
 from utils.results import store
-from utils.written import note_trees
 
 MARKER, LOCK, LIST = ".tprimat", ".lock", ".tprimat_files"
 CHUNK_BYTES = archive.CHUNK_BYTES

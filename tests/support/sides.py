@@ -19,7 +19,7 @@ from evaluate import compare, validate
 from tests.support.example import example_result, put
 from utils.models import NAMES, SIZES, get
 from utils.results import performance, schema
-from utils.results.precision import RunsRule
+from utils.results.performance import RunsRule
 
 Result = dict[str, Any]
 Change = Callable[[Result], Any]

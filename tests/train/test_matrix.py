@@ -7,7 +7,7 @@ from checkout import ROOT
 from toydata import write_toy_data
 
 from tests.support.matrices import RunningMatrix
-from utils.dataset import digest_cache
+from utils.dataset import manifest
 from utils.errors import ConfigError
 from utils.settings.config import values_of
 from utils.settings.layers import read_file
@@ -31,7 +31,7 @@ def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_m
     asked = read_file(checkout / "config.env", "config.env")
     digest = "0" * 64
     for path in (prefix.with_suffix(".bin"), prefix.with_suffix(".idx")):
-        digest_cache._record(tmp_path / "cache", {str(path): digest_cache._state(path) | {"sha256": digest}})
+        manifest._record(tmp_path / "cache", {str(path): manifest._state(path) | {"sha256": digest}})
     one_rank = ("CPU_RANKS=1", "TRAIN_ITERS=6", "FRAMEWORK=mega")
     matrix = RunningMatrix(tmp_path / "output", prefix, *one_rank, root=checkout)
     matrix.wait_for(lambda: "=== data" in matrix.said)

@@ -12,7 +12,7 @@ import pytest
 
 from example import example_result
 from tests.support.launching import Launcher, launch
-from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.housekeeping.inventory import OUTPUT_LAYOUT
 from utils.results import store
 
 NODE = "node = int('NODE_RANK=1' in sys.argv)\n"

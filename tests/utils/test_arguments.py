@@ -12,8 +12,7 @@ import pytest
 from checkout import ROOT
 
 from utils.arguments import Parser
-from utils.errors import DataError, quoted, shortened
-from utils.suggestions import did_you_mean
+from utils.errors import DataError, did_you_mean, quoted, shortened
 
 TOKEN = "hf_" + "aB3dE5gH7jK9" * 3
 

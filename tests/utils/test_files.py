@@ -242,20 +242,17 @@ def test_json_that_no_writer_of_the_suite_makes_is_refused_in_a_short_line(data)
 
 
 @pytest.mark.parametrize(
-    ("data", "content"),
+    ("data", "content", "options"),
     [
-        (b'{"a": [1, 2.5, null, true], "b": {"a": "\\u00e4"}}', {"a": [1, 2.5, None, True], "b": {"a": "\u00e4"}}),
-        (b'["\\ud83d\\ude00", -0.0, 1e-310]', ["\U0001f600", -0.0, 1e-310]),
-        (b"[" * 40 + b"]" * 40, None),
+        (b'{"a": [1, 2.5, null, true], "b": {"a": "\\u00e4"}}', {"a": [1, 2.5, None, True], "b": {"a": "\u00e4"}}, {}),
+        (b'["\\ud83d\\ude00", -0.0, 1e-310]', ["\U0001f600", -0.0, 1e-310], {}),
+        (b"[" * 40 + b"]" * 40, None, {}),
+        # what others could not measure is null where that is wanted
+        (b'{"a": NaN, "b": [1.0, Infinity, -Infinity]}', {"a": None, "b": [1.0, None, None]}, {"nan_is_null": True}),
     ],
 )
-def test_every_other_json_is_read(data, content):
-    assert parse_json(data) == content or content is None
-
-
-def test_what_others_could_not_measure_is_null_where_that_is_wanted():
-    data = b'{"a": NaN, "b": [1.0, Infinity, -Infinity]}'
-    assert parse_json(data, nan_is_null=True) == {"a": None, "b": [1.0, None, None]}
+def test_every_other_json_is_read(data, content, options):
+    assert parse_json(data, **options) == content or content is None
 
 
 def test_names_are_found_whatever_stands_there_and_links_to_folders_are_not_followed(tmp_path):

@@ -12,10 +12,12 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from nasty import no_hang
 from settings_of import settings_of
 
 from example import example_result
 from utils import redact
+from utils.errors import ConfigError
 from utils.secret_forms import is_secret_name
 
 LETTERS = "aB3dE5gH7jK9" * 8
@@ -250,29 +252,26 @@ KNOWN = {
 }
 
 
+ENCODED = (
+    *("corr&ct horse/9", "corr%26ct%20horse%2F9", "corr%26ct%20horse/9", "corr%26ct%20horse%2f9"),
+    *("ann:ba%40ttery/x", "ba%40ttery/x", "ba@ttery/x", "ba%40ttery%2Fx", "bob:stapl:e@y", "stapl:e@y"),
+    *("stapl%3Ae%40y", "lonely-user", "eve%3Aencoded-one", "encoded-one", "%63orr%26ct%20h%6Frse/9", "%256Conely-user"),
+)
+ORDINARY = "hunter2 is short, a disabled ordinary-tokenizer through proxy:3128 of mirror/simple"
+
+
 @pytest.mark.parametrize(
-    "told",
+    ("told", "known", "wanted"),
     [
-        *("corr&ct horse/9", "corr%26ct%20horse%2F9", "corr%26ct%20horse/9", "corr%26ct%20horse%2f9"),
-        *("ann:ba%40ttery/x", "ba%40ttery/x", "ba@ttery/x", "ba%40ttery%2Fx", "bob:stapl:e@y", "stapl:e@y"),
-        *(
-            "stapl%3Ae%40y",
-            "lonely-user",
-            "eve%3Aencoded-one",
-            "encoded-one",
-            "%63orr%26ct%20h%6Frse/9",
-            "%256Conely-user",
-        ),
+        *((f"say {told}!", KNOWN, "say ***!") for told in ENCODED),
+        ("opensesame-two", {"HF_TOKEN": "opensesame", "GH_TOKEN": "opensesame-two"}, "***"),  # one within the other
+        (ORDINARY, KNOWN, ORDINARY),
+        *(("a short text", {"HF_TOKEN": value}, "a short text") for value in ("", " ", "short")),
     ],
 )
-def test_a_known_value_is_taken_out_in_every_encoding(told):
-    assert redact.text(f"say {told}!", KNOWN) == "say ***!"
-    assert redact.holds_secret(f"\0{told}".encode(), KNOWN)
-
-
-def test_ordinary_values_are_not_known_secrets():
-    ordinary = "hunter2 is short, a disabled ordinary-tokenizer through proxy:3128 of mirror/simple"
-    assert redact.text(ordinary, KNOWN) == ordinary
+def test_a_known_value_is_taken_out_in_every_encoding_and_an_ordinary_one_is_not(told, known, wanted):
+    assert redact.text(told, known) == wanted
+    assert redact.holds_secret(f"\0{told}".encode(), known) == (wanted != told)
 
 
 def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tmp_path):
@@ -283,20 +282,6 @@ def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tm
         assert redact.text("say open*sesame of-the-file", {}) == "say *** of-the-file"
     finally:
         redact._of_file.cache_clear()
-
-
-def test_names_in_a_file_are_read_with_their_values():
-    assert redact.holds_secret(b"\xff\0\nUCX_PASSWD=a1\n", {}) and not redact.holds_secret(b"UCX_PASSWD=***\n", {})
-
-
-def test_bytes_that_are_no_text_hold_only_what_chance_does_not_make():
-    assert not redact.holds_secret(b"\xff://a:b@c \0NCCL_PW=d", {})
-    assert redact.holds_secret(b"\xff\0" + HUB.encode(), {})
-
-
-def test_json_keys_tell_what_a_value_is():
-    given = {"NCCL_PW": "hunter2", "auth_token": "abcdefgh", "eos_token": "endoftext1", "password": None, "token": 3}
-    assert redact.json_value(given, {}) == given | {"NCCL_PW": "***", "auth_token": "***"}
 
 
 @pytest.mark.parametrize("piece", ["a-b.", "eyJa-", "key-", "http://a:", "token", "%3A", "a:b@", "--pass "])
@@ -335,3 +320,57 @@ def test_keys_netrc_lines_and_users_of_curl_are_found_and_their_twins_are_not(pa
         assert redact.holds_secret(f"begin\n{text}\nend\n", {}) == holds
         shown = redact.text(f"begin\n{text}\nend\n", {})
         assert not holds or not any(part in shown for part in ("sesame", "op3n", "MII", LETTERS[:20]))
+
+
+# Secrets in use are taken out by their value, and JSON keeps its form; test_secret_forms.py has all other forms.
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"])
+def test_the_value_in_use_is_taken_out_whatever_its_form(name, monkeypatch):
+    monkeypatch.setenv(name, " open*sesame\n")
+    assert redact.text("say open*sesame!") == "say ***!"
+    assert redact.holds_secret(b"say open*sesame!", {name: "open*sesame"})
+    assert redact.text("say open*sesame!", {}) == "say open*sesame!"
+
+
+def test_json_keeps_its_form_and_its_numbers_and_its_keys_tell_what_a_value_is():
+    kept = {"n": 1e-3, "eos_token": "endoftext1", "password": None, "token": 3}
+    given = {HUB: [None, True, [1.5, 2, 3], (f"see {HUB}", {"reason": f"a\n{HUB}"})], "NCCL_PW": "hunter2"}
+    wanted = {"***": [None, True, [1.5, 2, 3], ["see ***", {"reason": "a\n***"}]], "NCCL_PW": "***"}
+    assert redact.json_value(given | kept | {"auth_token": "abcdefgh"}, {}) == wanted | kept | {"auth_token": "***"}
+
+
+@pytest.mark.parametrize(
+    ("content", "holds"),
+    [
+        (b"\xff\0\nUCX_PASSWD=a1\n", True),
+        (b"UCX_PASSWD=***\n", False),
+        (b"\xff://a:b@c \0NCCL_PW=d", False),  # bytes that are no text hold only what chance does not make
+        (b"\xff\0" + HUB.encode(), True),
+    ],
+)
+def test_names_in_a_file_are_read_with_their_values_and_bytes_that_are_no_text_are_not(content, holds):
+    assert redact.holds_secret(content, {}) == holds
+
+
+@pytest.mark.parametrize("text", [f"HF_TOKEN={HUB}", f"HF_TOKEN='{LETTERS[:30]}'", f"TOKENIZER=https://u:{HUB}@h'"])
+def test_a_settings_error_does_not_repeat_a_secret(text):
+    with pytest.raises(ConfigError) as caught:
+        settings_of(text)
+    assert "***" in str(caught.value) and "aB3dE5" not in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [1000, 1024, 1025, 5000])
+def test_a_long_value_behind_a_name_is_taken_out_to_its_end(length):
+    secret = (LETTERS * 200)[:length]
+    assert redact.text(f"HF_TOKEN={secret}), rest", {}) == "HF_TOKEN=***), rest"
+    assert redact.text(f"password: {secret}, rest", {}) == "password: ***, rest"
+
+
+@pytest.mark.parametrize("part", ["key=", "password=abc://x@", "~", "$", "a:"])
+def test_a_line_without_spaces_takes_no_time_that_grows_with_its_square(part):
+    times = 100_000 // len(part)
+    with no_hang(30):  # 100,000 characters took 42 s, and now take 1 s
+        redacted = redact.text(part * times + "@", {})
+    # only the user of an address is a secret here; the last one reaches to the last @
+    assert redacted == ("password=abc://***@" * times if "://" in part else part * times + "@")

@@ -15,8 +15,8 @@ from train.job.rank_output import RemoteLog, progress
 from train.runner.run_job import conclude, conclude_without_result
 from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
+from utils.own_files import note
 from utils.results.store import ResultError
-from utils.written import note
 
 POLL_SECONDS = 3.0
 SHOW_SECONDS = 0.5

@@ -17,7 +17,7 @@ from typing import Any
 
 from train.energy.gpu_reader import FIELDS
 from train.job.job import Job, log_path
-from utils.written import note
+from utils.own_files import note
 
 VERSION = 1
 

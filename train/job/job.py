@@ -24,13 +24,13 @@ from typing import Any
 
 from utils.errors import causes
 from utils.models import ModelSpec
+from utils.own_files import note
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code, sha256_json
 from utils.results import profile_file, schema, store
-from utils.results.precision import RunsRule
+from utils.results.performance import RunsRule
 from utils.results.schema import NO_ENERGY
 from utils.settings.config import ROOT, RunConfig
-from utils.written import note
 
 RESERVE_BYTES = 1 << 18
 """A result without samples takes 5 KB, one with 500 steps 60 KB."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from utils import redact
 from utils.errors import ConfigError
-from utils.provenance.variables import SPEED_VARIABLES
+from utils.provenance.origin import SPEED_VARIABLES
 
 ENV_NAMES = "TPRIMAT_ENV_NAMES"
 """Variable with more names to pass, to containers and ranks: `NAME,NAME`."""

@@ -13,9 +13,8 @@ from signal import Signals
 from typing import TextIO
 
 from train.job.job import disk_reason
-from utils.results.raw_samples import is_raw
-from utils.results.step_line import Step, parse_step
-from utils.written import note
+from utils.own_files import note
+from utils.results.raw_samples import Step, is_raw, parse_step
 
 LAST_LINES = 12
 _FAILED_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) ")

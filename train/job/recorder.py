@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from utils.results.step_line import format_profiled, format_step
+from utils.results.raw_samples import format_profiled, format_step
 from utils.settings.profiling import PROFILED
 
 Batch = TypeVar("Batch")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from train.job import processes
 from train.job.job import Job, job_folder, log_path
 from train.job.rank_output import OutputReader, RankOutput, RemoteLog
-from utils.results.step_line import Step
+from utils.results.raw_samples import Step
 from utils.settings.config import RunConfig
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from train.preflight.fit import LAYERS, host_memory_lines, refusal
 from train.runner.plan import Matrix, notes, outlook
 from train.runner.state import NAME, is_status
 from train.runner.view import duration, is_matrix_log
-from utils.dataset.paths import bin_path
+from utils.dataset.manifest import bin_path
 from utils.dataset.place import bytes_needed, data_prefix
 from utils.errors import ConfigError
 from utils.hardware.devices import named

@@ -22,7 +22,7 @@ from train.profiling.recording import Files, warnings_of, write_profile
 from train.profiling.tools import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
-from utils.logs.run_log import RunLog, value_of
+from utils.logs.lines import RunLog, value_of
 from utils.provenance.digests import sha256_file
 from utils.results.profile_file import Trace
 from utils.settings.profiling import Profile

@@ -14,9 +14,8 @@ from train.prim.arguments import Arguments, first_learning_rate, plain
 from train.prim.checkpoint import unloaded
 from train.prim.install import printed_variable
 from utils.logs.iterations import iterations
-from utils.logs.lines import Line
-from utils.logs.run_log import IterationLine
-from utils.results.step_line import format_profiled, format_step
+from utils.logs.lines import IterationLine, Line
+from utils.results.raw_samples import format_profiled, format_step
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0

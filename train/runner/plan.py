@@ -14,15 +14,14 @@ from typing import Any
 from train.job.job import Job
 from train.machine import gpus
 from train.machine.gpus import capacity_gb
-from utils.dataset.manifest import read as read_manifest
-from utils.dataset.paths import idx_path, manifest_path
+from utils.dataset.manifest import idx_path, manifest_path, read as read_manifest
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import visible_device, visible_gpus
 from utils.memory.estimate import FRAMEWORKS, largest_micro_batch, usable_gb
 from utils.results import store
-from utils.results.precision import RunsRule, rates
-from utils.settings import best, layers
+from utils.results.performance import RunsRule, rates
+from utils.settings import layers
 from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, require_writable, values_of
 from utils.settings.layers import Value
@@ -143,7 +142,7 @@ def notes(matrix: Matrix) -> list[str]:
     """Return a note for each framework that another one replaces on this platform, and for a recipe of another GPU."""
     found = counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
     if matrix.config.method == "best":
-        recipe = best.unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
+        recipe = layers.unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
         found += [recipe] if recipe else []
     return found
 

@@ -4,7 +4,7 @@ A node other than 0 runs the same jobs in the same order as node 0, which finali
 for node 0's, so the nodes need no other agreement. A job that has an ok result is skipped on every node, because all
 nodes use the same OUTPUT_DIR.
 
-After each run the rule of utils/results/precision.py decides whether another one follows. A matrix begins with the
+After each run the rule of utils/results/performance.py decides whether another one follows. A matrix begins with the
 least number of runs; its list of jobs grows by one run at a time, or loses runs that are not needed any more. The same
 results give the same list, so an interrupted matrix continues with the right number of runs, and every node of a job
 finds the same runs.
@@ -31,7 +31,7 @@ from train.runner.state import RUNNING, SKIPPED, WAITING, WARNING, JobState, Mat
 from train.runner.view import View
 from utils.errors import DataError
 from utils.results import store
-from utils.results.precision import rates
+from utils.results.performance import rates
 from utils.settings.config import RunConfig
 
 POLL_SECONDS = 0.2

@@ -19,7 +19,7 @@ from train.job.job import Job, utc_now
 from utils.errors import ForeignFileError
 from utils.own_files import json_with
 from utils.results.gathered import gathered
-from utils.results.step_line import Step
+from utils.results.raw_samples import Step
 from utils.results.store import write_json
 
 WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"

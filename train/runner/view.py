@@ -17,7 +17,7 @@ from typing import TextIO
 
 from train.runner.state import SKIPPED, WARNING, JobState, MatrixState
 from utils import redact
-from utils.written import note
+from utils.own_files import note
 
 PLAIN_EVERY_SECONDS = 60.0
 PLAIN_EVERY_PART = 0.1

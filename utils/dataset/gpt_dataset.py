@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from utils.dataset.digest_cache import sha256_once
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path, require_counts
-from utils.dataset.manifest import AGAIN, name_of, require_recorded, require_tokenizer
+from utils.dataset.manifest import AGAIN, name_of, require_recorded, require_tokenizer, sha256_once
 from utils.dataset.place import (
     HUB_DATASETS,
     bytes_needed,
@@ -29,9 +28,9 @@ from utils.dataset.place import (
 )
 from utils.errors import DataError, UnusableError
 from utils.housekeeping import footprint
+from utils.own_files import note
 from utils.provenance.digests import sha256_file, sha256_tokenizer
 from utils.settings.config import RunConfig
-from utils.written import note
 
 __all__ = [
     "build_train_dataset",
@@ -54,7 +53,7 @@ def describe(
     """Return the manifest of a checked data set; without a manifest, the sizes and digests of its files.
 
     With a `data_dir`, files that have not changed since their digests were recorded there are not read again;
-    `is_recorded=False` writes no record (utils/dataset/digest_cache.py). With the `config` of a run, text and tokenizer
+    `is_recorded=False` writes no record (utils/dataset/manifest.py). With the `config` of a run, text and tokenizer
     that it names must still be those that were encoded.
     Raises DataError if the files are missing, damaged, or not those that the manifest was written for.
     """

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utils.dataset import manifest
-from utils.dataset.paths import bin_path as bin_path, idx_path as idx_path, manifest_path as manifest_path
+from utils.dataset.manifest import bin_path as bin_path, idx_path as idx_path, manifest_path as manifest_path
 from utils.errors import DataError, UnusableError
 from utils.own_files import content_of, json_with
 

@@ -1,19 +1,33 @@
-"""Validator of manifests: the fields that `data.encode` writes beside a pair, their types, and agreement among them.
+"""Paths, manifest and digests of a `.bin/.idx` pair; a prefix is the path of its files without their endings.
 
-Every reader of a manifest goes through it (`utils.dataset.indexed.load_manifest`). `require_recorded` compares a
-manifest with the files of its pair.
+`read` checks the fields that `data.encode` writes into a manifest, their types, and agreement among them. Every reader
+of a manifest goes through it (`utils.dataset.indexed.load_manifest`). `require_recorded` compares a manifest with the
+files of its pair.
+
+Digests of data files are kept in DATA_DIR so that each file is hashed only once. A record is valid while the file has
+the size, inode, modification time and change time that it had when it was hashed; only the kernel sets the change time.
+The device is left out: on a network file system each node has another number for it. If a record cannot be written, the
+file is hashed again next time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from utils.errors import DataError, quoted, shortened
+from utils.housekeeping import footprint
+from utils.housekeeping.footprint import FootprintError
+from utils.own_files import anything
+from utils.provenance import digests
+from utils.provenance.digests import sha256_file
 from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole, json_in
 from utils.results.schema import LARGEST_INTEGER
+from utils.results.store import write_json
 
 MANIFEST_VERSION = 1
 ENGINES = ("hf", "gigatoken")
@@ -28,7 +42,7 @@ def read(path: Path) -> dict[str, Any]:
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if type(version) is not int or version != MANIFEST_VERSION:
         raise DataError(f"{path}: got format_version {quoted(version)}, wanted {MANIFEST_VERSION}; {AGAIN}")
-    missing = [key for key in MANIFEST_KEYS if key not in manifest]
+    missing = [key for key in _FIELDS if key not in manifest]
     if missing:
         raise DataError(f"{path}: lacks {', '.join(missing)}; {AGAIN}")
     there = {key: rule for key, rule in (_FIELDS | _OPTIONAL_FIELDS).items() if key in manifest}
@@ -40,6 +54,13 @@ def read(path: Path) -> dict[str, Any]:
 def name_of(path: Path) -> str:
     """Return the name of a file for a manifest, with bytes that are not UTF-8 as escapes."""
     return path.name.encode("utf8", "backslashreplace").decode("utf8")
+
+
+def joined(files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the input of a manifest for several files: the sum of their bytes, and the digest of their digests."""
+    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
+    size = sum(file["bytes"] for file in files)
+    return {"name": f"{len(files)} files", "sha256": digest, "bytes": size, "files": files}
 
 
 def licences(manifest: dict[str, Any]) -> dict[str, str | None]:
@@ -106,8 +127,8 @@ def _is_input(value: Any) -> bool:
     files = value["files"]
     if not isinstance(files, list) or not all(map(_is_file, files)):
         return False
-    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
-    return bool(sum(file["bytes"] for file in files) == value["bytes"] and digest == value["sha256"])
+    whole = joined(files)
+    return (value["bytes"], value["sha256"]) == (whole["bytes"], whole["sha256"])
 
 
 def _is_versions(value: Any) -> bool:
@@ -163,4 +184,74 @@ _OPTIONAL_FIELDS = {
     **dict.fromkeys(("source", "tokenizer_source"), Wanted(_is_origin, "an object with texts about the licence")),
 }
 """Fields that older manifests lack, and those that data.prepare adds."""
-MANIFEST_KEYS = tuple(_FIELDS)
+
+
+def bin_path(prefix: Path) -> Path:
+    """Return the path of the token ids."""
+    return prefix.with_name(prefix.name + ".bin")
+
+
+def idx_path(prefix: Path) -> Path:
+    """Return the path of the index."""
+    return prefix.with_name(prefix.name + ".idx")
+
+
+def manifest_path(prefix: Path) -> Path:
+    """Return the path of the manifest."""
+    return prefix.with_name(prefix.name + ".json")
+
+
+NAME = ".tprimat_digests.json"
+"""File in DATA_DIR, listed in utils/housekeeping/inventory.py; no other program uses this name."""
+
+
+def sha256_once(path: Path, data_dir: Path, *, is_recorded: bool = True) -> str:
+    """Return the digest of a file: the recorded one if the file is unchanged, else a new one, which is recorded.
+
+    With `is_recorded=False` nothing is written. Raises UnusableError if there is no such file.
+    """
+    known = _records(data_dir).get(_key(path))
+    if isinstance(known, dict) and path.is_file() and known == _state(path) | {"sha256": known.get("sha256")}:
+        return str(known["sha256"])
+    before = _state(path) if path.is_file() else {}
+    digest = sha256_file(path)
+    if is_recorded and _state(path) == before:
+        _record(data_dir, {_key(path): before | {"sha256": digest}})
+    return digest
+
+
+def record_pair(prefix: Path, data_dir: Path, manifest: dict[str, Any], tokenizer: Path) -> None:
+    """Record the digests of a pair that was just written and checked against its manifest, and of its tokenizer."""
+    files = {bin_path(prefix): manifest["bin_sha256"], idx_path(prefix): manifest["idx_sha256"]}
+    files |= {path: digests.sha256_file(path) for path in digests.tokenizer_files(tokenizer)}
+    _record(data_dir, {_key(path): _state(path) | {"sha256": digest} for path, digest in files.items()})
+
+
+def _record(data_dir: Path, records: dict[str, dict[str, Any]]) -> None:
+    if not (data_dir / footprint.MARKER).exists() and any(Path(key).parent == data_dir.absolute() for key in records):
+        return  # a folder with a pair of the user's, which nothing is written to
+    with suppress(OSError, FootprintError):
+        footprint.mark(data_dir, footprint.DATA)
+        write_json(_records(data_dir) | records, data_dir / NAME, is_ours=anything)
+
+
+def _records(data_dir: Path) -> dict[str, Any]:
+    try:
+        records = json.loads((data_dir / NAME).read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return {}
+    return records if isinstance(records, dict) else {}
+
+
+def _key(path: Path) -> str:
+    return str(path.absolute())
+
+
+def _state(path: Path) -> dict[str, int]:
+    status = path.stat()
+    return {
+        "bytes": status.st_size,
+        "inode": status.st_ino,
+        "modified_ns": status.st_mtime_ns,
+        "changed_ns": status.st_ctime_ns,
+    }

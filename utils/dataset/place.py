@@ -11,11 +11,10 @@ import hashlib
 import re
 from pathlib import Path
 
-from utils.dataset.paths import bin_path, idx_path
-from utils.errors import UnusableError
+from utils.dataset.manifest import bin_path, idx_path
+from utils.errors import UnusableError, did_you_mean
 from utils.settings.config import RunConfig
 from utils.settings.keys import KEYS
-from utils.suggestions import did_you_mean
 
 HUB_DATASETS = ("bc", "c4", "hub")
 """Data sets that data/hub/fetch.py downloads; `hub` is the repository in DATASET_REPO."""

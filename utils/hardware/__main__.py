@@ -12,11 +12,12 @@ import os
 import sys
 from dataclasses import asdict
 
-from utils.arguments import Parser, exit_code, run
+from utils.arguments import Parser, refusing, run
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info, visible_gpus
 from utils.hardware.devices import DEVICES
 
 
+@refusing((HardwareError,), (OSError,), interrupted="")
 def main(arguments: list[str] | None = None) -> int:
     """Print this machine's `gpu_info`, or the device table, as JSON; return the exit code."""
     parser = Parser(
@@ -28,13 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
     if parser.parse_args(arguments).table:
         print(json.dumps([asdict(device) for device in DEVICES], indent=1))
         return 0
-
-    def work() -> None:
-        platform = detect_platform(os.environ)
-        count = 1 if platform == "cpu" else visible_gpus(platform) or 0
-        print(json.dumps(gpu_info(platform, count), indent=1))
-
-    return exit_code(work, (HardwareError,))
+    platform = detect_platform(os.environ)
+    count = 1 if platform == "cpu" else visible_gpus(platform) or 0
+    print(json.dumps(gpu_info(platform, count), indent=1))
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import platform as python_platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -108,15 +109,9 @@ def _import_torch() -> Any:
 def _visible_platform(torch: Any) -> str:
     if torch.cuda.is_available():
         return "amd" if torch.version.hip else "nvd"
-    # torch.accelerator came with 2.6; torch.xpu is asked for the sake of earlier ones.
-    accelerator, xpu = getattr(torch, "accelerator", None), getattr(torch, "xpu", None)
-    kind = None
-    if accelerator is not None and accelerator.is_available():
-        kind = str(accelerator.current_accelerator().type)
-    elif xpu is not None and xpu.is_available():
-        kind = "xpu"
-    if kind is None:
+    if not torch.accelerator.is_available():
         return "cpu"
+    kind = torch.accelerator.current_accelerator().type
     raise HardwareError(
         f"torch: got an accelerator of type {kind!r}, wanted an AMD or NVIDIA GPU; set PLATFORM=cpu to leave it unused"
     )
@@ -173,12 +168,9 @@ def _identified(name: str, properties: Any, *, is_amd: bool) -> tuple[str, str, 
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
-                return value.strip()
-    return python_platform.processor()  # ARM kernels give no model name
+    text = cpuinfo.read_text(encoding="utf8", errors="replace") if cpuinfo.exists() else ""
+    found = re.search(r"^model name\s*:[ \t]*(\S.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else python_platform.processor()  # ARM kernels give no model name
 
 
 def _nvidia_driver_version() -> str | _Noted:

@@ -35,13 +35,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from utils import redact
-from utils.arguments import Parser, exit_code, run
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import inventory
 from utils.housekeeping.footprint import ADOPT, OURS, FootprintError, open_file, opened, read_list, read_marker
-from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
-from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
+from utils.housekeeping.inventory import ARCHIVE, ARCHIVE_COMMENT, OUTPUT_LAYOUT, Entry
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
 
@@ -188,6 +187,7 @@ def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
     return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()
 
 
+@refusing((ConfigError, ForeignFileError), (OSError, ArchiveError), interrupted="")
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive of the configured OUTPUT_DIR."""
     parser = Parser(
@@ -205,13 +205,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "input or if there is nothing to pack.",
     )
     options = parser.parse_args(argv)
-
-    def work() -> None:
-        output_dir, _ = folders(options.platform, arguments=options.settings)
-        path, paths = write(output_dir, os.environ)
-        print(f"{path}: {len(paths):,} files, {path.stat().st_size:,} bytes")
-
-    return exit_code(work, (ConfigError, ForeignFileError), (ArchiveError,))
+    output_dir, _ = folders(options.platform, arguments=options.settings)
+    path, paths = write(output_dir, os.environ)
+    print(f"{path}: {len(paths):,} files, {path.stat().st_size:,} bytes")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Marker and lock in OUTPUT_DIR and DATA_DIR, and the list of the files that the suite wrote there.
 
 Both folders may also hold other files of a user. The marker alone makes none of them the suite's: a name of ours
-(`utils/housekeeping/layout.py`) and a line in the list of written files (`utils/written.py`) do. Files are opened
+(`utils/housekeeping/inventory.py`) and a line in the list of written files (`utils/own_files.py`) do. Files are opened
 through the descriptor of their folder and never through a link. Standard library only, Linux only.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from utils.errors import ConfigError
+from utils.own_files import LIST, MARKER as MARKER, State, parsed
 from utils.results.store import write_json
-from utils.written import LIST, MARKER as MARKER, State, parsed
 
 OUTPUT, DATA = "output", "data"
 """Kinds of a marker: the first use of the folder. One folder may be both; the names in it differ."""

@@ -34,15 +34,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from utils import written
-from utils.arguments import Parser, exit_code, run
+from utils import own_files
+from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import opened
-from utils.housekeeping.inventory import Entry, OnList
-from utils.housekeeping.layout import DATA_LAYOUT, MARKS, OUTPUT_LAYOUT, Layout
+from utils.housekeeping.inventory import DATA_LAYOUT, MARKS, OUTPUT_LAYOUT, Entry, Layout, OnList
+from utils.own_files import LIST, MARKER
 from utils.settings.config import PLATFORMS, ROOT, folders
-from utils.written import LIST, MARKER
 
 MOUNTS = Path("/proc/self/mountinfo")
 FOLDERS = ("OUTPUT_DIR", "DATA_DIR")
@@ -65,10 +64,6 @@ class Guarded(NamedTuple):
     def entries(self, listed: OnList) -> Iterator[Entry]:
         """Yield what is in it."""
         return inventory.entries(self.directory, self.layout, listed)
-
-    def on_list(self) -> OnList:
-        """Return the list of the files that the suite wrote into it."""
-        return footprint.read_list(self.directory, str(self.path))
 
 
 def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded | None:
@@ -121,7 +116,7 @@ def _protected() -> Iterator[tuple[Path, str]]:
 def _refuse(folder: Guarded) -> None:
     """Refuse a folder without our marker, one made before there was a list, after printing what can be adopted."""
     footprint.read_marker(folder.directory, folder.where)
-    if folder.on_list() is None:
+    if footprint.read_list(folder.directory, str(folder.path)) is None:
         ours = [entry for entry in folder.entries(None) if _is_adoptable(entry)]
         print(*(f"can be adopted: {entry}\n" for entry in ours), sep="", end="")
         if ours:
@@ -150,7 +145,7 @@ def _adopt(folder: Guarded) -> None:
     footprint.mark(folder.path, footprint.DATA if folder.layout is DATA_LAYOUT else footprint.OUTPUT)
     found = list(folder.entries(None))
     ours = [folder.path / entry.path for entry in found if _is_adoptable(entry)]
-    written.note(*ours)
+    own_files.note(*ours)
     for entry in found:
         if entry.kind not in MARKS:
             print(f"left {entry}: {entry.foreign}" if entry.foreign else f"adopted {entry}")
@@ -167,7 +162,7 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
     left: dict[str, str] = {}
     sizes: list[int | None] = []
     failures = 0
-    for entry in folder.entries(folder.on_list()):
+    for entry in folder.entries(footprint.read_list(folder.directory, str(folder.path))):
         if any(os.path.samestat(entry.status, purged) for purged in gone):
             continue
         reason = entry.foreign
@@ -258,6 +253,7 @@ def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, 
     return sorted(named, key=lambda folder: -len(Path(os.path.normpath(folder[1])).parts))
 
 
+@refusing((ConfigError,), (OSError,), interrupted="; the files listed above are removed")
 def main(argv: Sequence[str] | None = None) -> int:
     """Purge the configured folders."""
     parser = Parser(
@@ -283,19 +279,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="add files of an earlier version, or copied ones, to the list of ours; remove nothing",
     )
     options = parser.parse_args(argv)
-
-    def work() -> int:
-        output_dir, data_dir = folders(options.platform, arguments=options.settings)
-        for setting in options.settings:  # `MODEL=llama` would not limit what is removed
-            if setting.partition("=")[0] not in FOLDERS:
-                raise ConfigError(
-                    f"{setting}: files of all jobs and labels are removed; leave this setting out "
-                    f"(allowed here: {', '.join(FOLDERS)})"
-                )
-        data = data_dir if options.with_data else None
-        return min(1, _purge_all(output_dir, data, is_dry_run=options.dry_run, is_adopted=options.adopt))
-
-    return exit_code(work, (ConfigError,), interrupted="; the files listed above are removed")
+    output_dir, data_dir = folders(options.platform, arguments=options.settings)
+    for setting in options.settings:  # `MODEL=llama` would not limit what is removed
+        if setting.partition("=")[0] not in FOLDERS:
+            raise ConfigError(
+                f"{setting}: files of all jobs and labels are removed; leave this setting out "
+                f"(allowed here: {', '.join(FOLDERS)})"
+            )
+    data = data_dir if options.with_data else None
+    return min(1, _purge_all(output_dir, data, is_dry_run=options.dry_run, is_adopted=options.adopt))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from utils.logs.lines import Printed
-from utils.logs.run_log import IterationLine
+from utils.logs.lines import IterationLine, Printed
 
 Value = TypeVar("Value", int, bytes)
 FILE_NAME = "events.out.tfevents."

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from utils.logs.join import whole_between
-from utils.logs.lines import Line, number, whole_number
-from utils.logs.run_log import MEBIBYTE_IN_GB, Fact, Memory
+from utils.logs.lines import MEBIBYTE_IN_GB, Fact, Line, Memory, number, whole_number
 
 Value = int | float | str
+Found = Iterable[tuple[str, Value]]
 
 # Megatron-LM prints each argument as `  name ....... value` (training/arguments.py).
-_ARGUMENT = re.compile(r"(?:^|\s)([a-z][a-z0-9_]+) \.{3,} ?(\S+)\s*$")
 _ARGUMENTS = {
     "world_size": "world_size",
     "seq_length": "sequence_length",
@@ -54,26 +53,9 @@ _SIZE_NAMES = {
     "pipeline-model-parallel": "pp",
     "context-parallel": "cp",
 }
-_PARAMETERS = re.compile(
-    r"number of parameters on \(tensor, pipeline\) model parallel rank \((\d{1,9}), (\d{1,9})\): (\d{1,15})(?=\s|$)"
-)
-_BILLIONS = re.compile(r"Total number of parameters in billions: ([\d.]+)(?=\s|$)")
-_BY_NAME = (
-    re.compile(r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (?P<padded_vocab_size>\d{1,15})\)"),
-    re.compile(  # torchtitan
-        r"local batch size (?P<micro_batch_size>\d{1,9}), global batch size (?P<global_batch_size>\d{1,9}),"
-        r".{0,80}? sequence length (?P<sequence_length>\d{1,9}), total steps (?P<total_steps>\d{1,12})(?=[\s(.]|$)"
-    ),
-)
-"""Patterns whose groups have the names of the facts."""
-_MESH = re.compile(r"device mesh with parallelism: ((?:\w+=\d{1,9}, )*\w+=\d{1,9})(?!\d)")
 _MESH_AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-_EXIT = re.compile(r"launcher exited with code (-?\d{1,9})")
 _HOST = re.compile(r"\[NODE-\d+\(([^)\s]+)\)\]")
-_SUMMARY = re.compile(r"\{'train_runtime': '?([\d.]+)'?,.*?'train_steps_per_second': '?([\d.]+)'?[,}]")
-_PLATFORM = re.compile(r"\[(NVIDIA|AMD|CPU)\] Step \d+/\d+ \|")
 _PLATFORMS = {"NVIDIA": "nvd", "AMD": "amd", "CPU": "cpu"}
-_OUT_OF_MEMORY = re.compile(r"(?:CUDA|HIP) out of memory")
 _ALLOCATOR = re.compile(r"\[Rank (\d+)\] \(after (\d+) iterations\) memory \((MB|GB)\) \|(.*)")
 _ALLOCATOR_KEYS = {
     **{key: key for key in ("allocated", "max allocated", "reserved", "max reserved")},
@@ -84,29 +66,95 @@ _ALLOCATOR_KEYS = {
 }
 
 
+def _end(match: re.Match[str]) -> Found:
+    yield "exit_code", int(match[1])
+    if host := _HOST.search(match.string):
+        yield "host", host[1]
+
+
+def _argument(match: re.Match[str]) -> Found:
+    name, text = match.groups()
+    if name in ("bf16", "fp16") and text == "True":
+        yield "precision", name
+    key, printed = _ARGUMENTS.get(name), number(text)
+    value = whole_number(text) if key in _WHOLE else printed and printed.value
+    if key is not None and value is not None:
+        yield key, value
+
+
+def _by_name(match: re.Match[str]) -> Found:
+    return ((name, int(value)) for name, value in match.groupdict().items())
+
+
+def _mesh(match: re.Match[str]) -> Found:
+    """Yield the number of GPUs of a torchtitan run and its parallel sizes."""
+    sizes = {name: int(size) for name, size in (pair.split("=") for pair in match[1].split(", "))}
+    if all(axis in sizes for axis in _MESH_AXES):
+        yield "world_size", math.prod(sizes[axis] for axis in _MESH_AXES)
+        yield from ((name, sizes[name]) for name in ("pp", "cp", "tp"))
+
+
+def _summary(match: re.Match[str]) -> Found:
+    """Yield the facts of the Hugging Face Trainer's summary; its steps per second are all steps over all seconds."""
+    seconds, rate = number(match[1]), number(match[2])
+    if seconds is None or rate is None:
+        return
+    yield "train_runtime_seconds", seconds.value
+    low = (seconds.value - seconds.half_unit) * (rate.value - rate.half_unit)
+    high = (seconds.value + seconds.half_unit) * (rate.value + rate.half_unit)
+    if total := whole_between(low, high):
+        yield "total_steps", total
+
+
+_FORMS: tuple[tuple[str, str, Callable[[re.Match[str]], Found]], ...] = (
+    ("exited with code", r"launcher exited with code (-?\d{1,9})", _end),
+    ("ut of memory", r"(?:CUDA|HIP) out of memory", lambda _: [("out_of_memory", "memory ran out")]),
+    ("] Step ", r"\[(NVIDIA|AMD|CPU)\] Step \d+/\d+ \|", lambda match: [("platform", _PLATFORMS[match[1]])]),
+    ("....", r"(?:^|\s)([a-z][a-z0-9_]+) \.{3,} ?(\S+)\s*$", _argument),
+    (
+        "world size:",
+        _SIZES.pattern,
+        lambda match: [(_SIZE_NAMES[name], int(size)) for name, size in _SIZES.findall(match.string)],
+    ),
+    (
+        "padded vocab",
+        r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (?P<padded_vocab_size>\d{1,15})\)",
+        _by_name,
+    ),
+    (  # torchtitan
+        "local batch size",
+        r"local batch size (?P<micro_batch_size>\d{1,9}), global batch size (?P<global_batch_size>\d{1,9}),"
+        r".{0,80}? sequence length (?P<sequence_length>\d{1,9}), total steps (?P<total_steps>\d{1,12})(?=[\s(.]|$)",
+        _by_name,
+    ),
+    (
+        "of parameters on",
+        r"number of parameters on \(tensor, pipeline\) model parallel rank "
+        r"\((\d{1,9}), (\d{1,9})\): (\d{1,15})(?=\s|$)",
+        lambda match: [(f"parameters_of_rank_{match[1]}_{match[2]}", int(match[3]))],
+    ),
+    (
+        "parameters in billions",
+        r"Total number of parameters in billions: ([\d.]+)(?=\s|$)",
+        lambda match: [("parameters_in_billions", match[1])],
+    ),
+    ("device mesh", r"device mesh with parallelism: ((?:\w+=\d{1,9}, )*\w+=\d{1,9})(?!\d)", _mesh),
+    (
+        "train_runtime",
+        r"\{'train_runtime': '?([\d.]+)'?,.*?'train_steps_per_second': '?([\d.]+)'?[,}]",
+        _summary,
+    ),
+)
+"""Word that is searched first, pattern, and the facts in its first match."""
+_EVEN_IF_CUT_OFF = _FORMS[:3]
+"""Forms whose facts cannot have lost a digit in an unfinished last line."""
+
+
 def facts(line: Line) -> Iterator[tuple[str, Value]]:
     """Yield every fact in a line, by name; of an unfinished last line, only facts that cannot have lost a digit."""
-    text = line.text
-    if "exited with code" in text and (match := _EXIT.search(text)):
-        yield "exit_code", int(match[1])
-        if host := _HOST.search(text):
-            yield "host", host[1]
-    if "ut of memory" in text and _OUT_OF_MEMORY.search(text):
-        yield "out_of_memory", "memory ran out"
-    if "] Step " in text and (match := _PLATFORM.search(text)):
-        yield "platform", _PLATFORMS[match[1]]
-    if not line.is_whole:
-        return
-    if "...." in text and (match := _ARGUMENT.search(text)):
-        yield from _argument(match[1], match[2])
-    if "size" in text:
-        yield from _sizes(text)
-    if "parameters" in text:
-        yield from _parameters(text)
-    if "device mesh" in text and (match := _MESH.search(text)):
-        yield from _mesh(match[1])
-    if "train_runtime" in text and (match := _SUMMARY.search(text)):
-        yield from _summary(match)
+    for word, pattern, found in _FORMS if line.is_whole else _EVEN_IF_CUT_OFF:
+        if word in line.text and (match := re.search(pattern, line.text)):
+            yield from found(match)
 
 
 def allocator_memory(line: Line) -> Iterator[Memory]:
@@ -142,48 +190,3 @@ def parameter_count(known: Mapping[str, Fact]) -> Fact | None:
     count = sum(int(fact.value) for fact in ranks)
     fits = abs(count / 1e9 - billions.value) <= billions.half_unit * (1 + 1e-9)
     return Fact(count, ranks[0].where) if fits else None
-
-
-def _argument(name: str, text: str) -> Iterator[tuple[str, Value]]:
-    if name in ("bf16", "fp16") and text == "True":
-        yield "precision", name
-    key, printed = _ARGUMENTS.get(name), number(text)
-    value = whole_number(text) if key in _WHOLE else printed and printed.value
-    if key is not None and value is not None:
-        yield key, value
-
-
-def _sizes(text: str) -> Iterator[tuple[str, Value]]:
-    if "world size:" in text:
-        for name, value in _SIZES.findall(text):
-            yield _SIZE_NAMES[name], int(value)
-    for pattern in _BY_NAME:
-        if match := pattern.search(text):
-            yield from ((name, int(value)) for name, value in match.groupdict().items())
-
-
-def _parameters(text: str) -> Iterator[tuple[str, Value]]:
-    if match := _PARAMETERS.search(text):
-        yield f"parameters_of_rank_{match[1]}_{match[2]}", int(match[3])
-    if match := _BILLIONS.search(text):
-        yield "parameters_in_billions", match[1]
-
-
-def _mesh(axes: str) -> Iterator[tuple[str, Value]]:
-    """Yield the number of GPUs of a torchtitan run and its parallel sizes."""
-    sizes = {name: int(size) for name, size in (pair.split("=") for pair in axes.split(", "))}
-    if all(axis in sizes for axis in _MESH_AXES):
-        yield "world_size", math.prod(sizes[axis] for axis in _MESH_AXES)
-        yield from ((name, sizes[name]) for name in ("pp", "cp", "tp"))
-
-
-def _summary(match: re.Match[str]) -> Iterator[tuple[str, Value]]:
-    """Yield the facts of the Hugging Face Trainer's summary; its steps per second are all steps over all seconds."""
-    seconds, rate = number(match[1]), number(match[2])
-    if seconds is None or rate is None:
-        return
-    yield "train_runtime_seconds", seconds.value
-    low = (seconds.value - seconds.half_unit) * (rate.value - rate.half_unit)
-    high = (seconds.value + seconds.half_unit) * (rate.value + rate.half_unit)
-    if total := whole_between(low, high):
-        yield "total_steps", total

@@ -9,8 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from utils.logs.lines import Printed
-from utils.logs.run_log import Fact, IterationLine
+from utils.logs.lines import Fact, IterationLine, Printed
 
 MEAN_OF_TWO = "its time and loss are means over iterations 1 and 2, which core 0.16 and later does not reset between"
 SHOWN = 3

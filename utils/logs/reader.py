@@ -12,11 +12,9 @@ from pathlib import Path
 from utils.logs import join
 from utils.logs.events import FILE_NAME, event_steps
 from utils.logs.facts import allocator_memory, facts, is_bridge, parameter_count
-from utils.logs.iterations import iterations
+from utils.logs.iterations import HuggingFaceDicts, iterations, our_steps, titan_steps
 from utils.logs.join import Joined
-from utils.logs.lines import Line, lines
-from utils.logs.run_log import Fact, IterationLine, Memory, RunLog
-from utils.logs.trainers import HuggingFaceDicts, our_steps, titan_steps
+from utils.logs.lines import Fact, IterationLine, Line, Memory, RunLog, lines
 
 FRAMEWORKS = ("prim", "nemo", "mega", "bridge", "torchtitan", "hf", "ours")
 ASKED = "asked"
@@ -199,7 +197,6 @@ def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: 
         problems=tuple(problems),
         notes=tuple(notes),
         status="nan" if nan else "oom" if "out_of_memory" in found else "failed" if problems else "ok",
-        step_time_digits=digits,
     )
 
 

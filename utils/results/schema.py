@@ -192,7 +192,7 @@ OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "target_percent": Number,
     },
 }
-"""`conditions` of train/machine/conditions.py, and `repeats`, the setting RUNS as utils/results/precision.py means it.
+"""`conditions` of train/machine/conditions.py, and `repeats`, the setting RUNS (RunsRule in results/performance.py).
 Results of earlier versions and those read from logs lack the sections; where one is present, it is complete."""
 IDENTITY: dict[str, type | tuple[type, ...]] = {
     "platform": str,

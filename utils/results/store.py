@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from utils import input_files, own_files, written
+from utils import input_files, own_files
 from utils.files import write_whole
 from utils.input_files import InputFileError
 from utils.own_files import Recogniser, json_with
 from utils.redact import json_value
+from utils.results.fields import json_in
 from utils.results.schema import (
     OPTIONAL_SECTIONS,
     SAMPLE_DIGITS,
@@ -93,10 +94,7 @@ def read(path: Path) -> dict[str, Any]:
 
     Raises ResultError if it is not a result.
     """
-    try:
-        result = input_files.json_of(path)
-    except InputFileError as error:
-        raise ResultError(f"{path}: cannot be read as JSON: {error}") from error
+    result = json_in(path, ResultError)
     if not isinstance(result, dict):
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
     validate(with_later_settings(result), str(path))
@@ -152,7 +150,7 @@ def set_aside(path: Path) -> int:
         return last + 1
     number = max(last + 1, _attempt_of(path))
     kept.mkdir(exist_ok=True)
-    written.note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
+    own_files.note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
     return number + 1
 
 

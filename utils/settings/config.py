@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utils.errors import ConfigError
+from utils.errors import ConfigError, did_you_mean
 from utils.models import NAMES as MODEL_NAMES, ModelSpec, UnknownModelError, get as get_model
-from utils.settings import best, profiling as profiles
+from utils.settings import layers, profiling as profiles
 from utils.settings.combinations import (
     Rules,
     check_combinations,
@@ -27,7 +27,6 @@ from utils.settings.combinations import (
 )
 from utils.settings.keys import KEYS, in_results
 from utils.settings.layers import Value, from_arguments, parse_values, read_file, received
-from utils.suggestions import did_you_mean
 
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -241,8 +240,7 @@ def require_writable(folder: Path, key: str) -> None:
     """Create `folder` and check that a file can be written in it; raise ConfigError that names the setting `key`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise ConfigError(
             f"{key}={folder}: cannot be written ({error.strerror}); use another folder, e.g. {key}=output"
@@ -266,9 +264,9 @@ def _layers(
 
 def _recipe(platform: str, values: Mapping[str, Value], root: Path, device: str | None) -> list[dict[str, Value]]:
     """Return the layers of METHOD=best; raise ConfigError where there are none."""
-    asked = values["BEST_DEVICE"].text if "BEST_DEVICE" in values else best.AUTO
-    is_asked = asked != best.AUTO
-    names = best.overlays(platform, asked if is_asked else device, root, is_asked=is_asked)
+    asked = values["BEST_DEVICE"].text if "BEST_DEVICE" in values else layers.AUTO
+    is_asked = asked != layers.AUTO
+    names = layers.overlays(platform, asked if is_asked else device, root, is_asked=is_asked)
     if not names:
         raise ConfigError(
             f"{values['METHOD'].origin}: METHOD=best: there is no config.{platform}-best.env; "

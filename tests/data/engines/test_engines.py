@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+import unicodedata
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from json_lines import write_jsonl
 from standins import changed, scripts, write_llama3, write_qwen2
+from tokenizers import normalizers
 
 from data import encode
+from data.engines import guard, make_guard, schemes
 
 pytest.importorskip("gigatoken", reason="gigatoken is not installed: every text goes to the reference")
 GUARD = json.loads((Path(encode.__file__).with_name("engines") / "guard.json").read_text())
@@ -190,3 +195,51 @@ def test_a_renewed_engine_goes_on_as_before(folders, like_transformers, monkeypa
     like_transformers(
         folders["plain"], [f"some words of it \U00010940 {n}" for n in range(99)], "--engine", "gigatoken"
     )
+
+
+# Both engines normalise every text alike that contains no guarded code point; the comparison sees a difference.
+
+needs_proven_engines = pytest.mark.skipif(guard.why_unusable() is not None, reason=str(guard.why_unusable()))
+EVERY = 307
+"""Share of the combinations that are tested here; data/engines/make_guard.py tests all of them."""
+QWEN = next(scheme for scheme in schemes.SCHEMES if scheme.normalizes)
+GUARDED = {point for first, last in guard.stored()["schemes"]["qwen2"] for point in range(first, last + 1)}
+
+
+@pytest.fixture(scope="module")
+def differ() -> make_guard.Differ:
+    return make_guard.comparison(QWEN)
+
+
+@needs_proven_engines
+def test_engines_and_python_agree_on_combinations_that_normalisation_changes(differ: make_guard.Differ) -> None:
+    texts = list(islice(make_guard.texts_to_agree(GUARDED, 30_000), 0, None, EVERY))
+    assert len(texts) > 900
+    assert [ascii(texts[number]) for number in differ(texts)] == []
+    # the second source: Python's own tables
+    normalize = normalizers.NFC().normalize_str
+    assert [ascii(text) for text in texts if normalize(text) != unicodedata.normalize("NFC", text)] == []
+    assert sum(text != unicodedata.normalize("NFC", text) for text in texts) > 50
+
+
+@needs_proven_engines
+def test_the_comparison_sees_characters_and_pairs_that_the_reference_does_not_know(differ: make_guard.Differ) -> None:
+    # Unicode 14: combining classes 230 and 218; Unicode 13 and 16: compose
+    for text in ("a\u0334\u1ac1b a\u1ac1\u0334b", "a\u0316\u1dfab", "\U00011935\U00011930", "\U000105d2\u0307"):
+        assert differ(["e\u0301\u0316", text]) == [1] and {ord(character) for character in text} & GUARDED
+    known = make_guard.pairs()
+    different = {known[number] for number in differ([chr(first) + chr(second) for first, second in known])}
+    assert (0x11935, 0x11930) in different
+    assert {pair for pair in different if not GUARDED & {*pair}} == set()
+
+
+@needs_proven_engines
+def test_a_mark_that_another_engine_orders_otherwise_is_found_and_the_unassigned_are_never_proven() -> None:
+    """An engine that does not know U+0327 changes nothing in a text with it; all other texts are equal."""
+
+    def differ(texts: list[str]) -> list[int]:
+        return [number for number, text in enumerate(texts) if "\u0327" in unicodedata.normalize("NFD", text)[:1]]
+
+    found = make_guard.unproven(differ)
+    unassigned = {p for p in range(sys.maxunicode + 1) if unicodedata.category(chr(p)) == "Cn"}
+    assert found - unassigned == {0x0327}

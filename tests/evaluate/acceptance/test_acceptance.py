@@ -15,7 +15,7 @@ from scipy import stats
 from sides import SECTIONS, both, run, runs as some_runs, write
 
 from evaluate import compare
-from utils.results.precision import RunsRule
+from utils.results.performance import RunsRule
 
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "UNKNOWN"
 PUBLISHED_H100 = 10_682

@@ -29,7 +29,7 @@ Summary = tuple[Array, Array, Array, Array]
 """Mean of a side, its variance, degrees of freedom, and number of runs, each [trials]."""
 AUTO: Side = (0,)
 AUTO_LEAST, AUTO_MOST, AUTO_TARGET = 3, 10, 0.01
-"""RUNS=auto (utils/results/precision.py): at least 3 runs, then more until the 95 % interval of the mean of the
+"""RUNS=auto (utils/results/performance.py): at least 3 runs, then more until the 95 % interval of the mean of the
 logarithm of throughput, exp(t s / sqrt(n)) - 1, is within 1 %; at most 10."""
 NOISES = (0.002, 0.01, 0.03)
 """Standard deviation of a run: MLPerf Training v5.1 has 0.02 to 1.3 %, a shared virtual machine about 3 %."""

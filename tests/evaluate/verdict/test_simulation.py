@@ -15,7 +15,7 @@ import pytest
 from evaluate.verdict.inference import PRODUCTS, Run, estimate
 from tests.evaluate.verdict import simulate
 from tests.evaluate.verdict.simulate import LAYOUTS, PROCESSES, Array, Cell, Side
-from utils.results.precision import LEAST_RUNS, MOST_RUNS, TARGET, RunsRule
+from utils.results.performance import LEAST_RUNS, MOST_RUNS, TARGET, RunsRule
 
 TRIALS = 1000
 

@@ -13,7 +13,7 @@ from smi_stand_ins import stand_ins
 from tests.support.launching import Launcher
 from train.energy import sample_file
 from utils.housekeeping import archive
-from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.housekeeping.inventory import OUTPUT_LAYOUT
 
 STEPS = """
 while {is_sampled} and not list(output.glob("logs/*.energy.jsonl")):

@@ -9,7 +9,7 @@ from rich.console import Console
 from example import example_result
 from tests.support.launching import Launcher
 from train.runner.live_view import COLUMNS, LiveView, MatrixState, View, duration, live_lines, row, short_row, times
-from utils.results.step_line import Step
+from utils.results.raw_samples import Step
 
 RUNNING, SKIPPED = "running", "skipped"
 

@@ -15,7 +15,7 @@ from tests.support.sides import failed_early, run
 from tests.support.tied_model import LLAMA_1B
 from train.common import trainer
 from train.settings_map import map as settings_map, row as map_row
-from utils.provenance.variables import KNOWN
+from utils.provenance.origin import KNOWN
 from utils.results.schema import SECTIONS
 from utils.settings.config import load
 from utils.settings.keys import in_results

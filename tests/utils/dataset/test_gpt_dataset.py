@@ -12,7 +12,7 @@ from toydata import write_toy_data
 
 from data import prepare
 from train.runner import plan
-from utils.dataset import digest_cache, gpt_dataset, indexed
+from utils.dataset import gpt_dataset, indexed, manifest
 from utils.errors import DataError
 
 build_train_dataset, data_prefix = gpt_dataset.build_train_dataset, gpt_dataset.data_prefix
@@ -253,7 +253,7 @@ def reads(monkeypatch):
         found.append(path.name)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    for module in (digest_cache, gpt_dataset):
+    for module in (manifest, gpt_dataset):
         monkeypatch.setattr(module, "sha256_file", counted)
     return found
 
@@ -294,9 +294,9 @@ def test_file_of_the_same_size_that_has_changed_is_read_again(change, pair, tmp_
 
 @pytest.mark.parametrize("content", ["", "[]", '{"%s": 1}', '{"%s": {"sha256": "0"}}'])
 def test_damaged_record_costs_another_read(content, pair, tmp_path, reads):
-    (tmp_path / digest_cache.NAME).write_text(content.replace("%s", str(indexed.bin_path(pair))))
+    (tmp_path / manifest.NAME).write_text(content.replace("%s", str(indexed.bin_path(pair))))
     assert describe(pair, tmp_path) == describe(pair)
-    assert json.loads((tmp_path / digest_cache.NAME).read_text()).keys() == {
+    assert json.loads((tmp_path / manifest.NAME).read_text()).keys() == {
         str(indexed.bin_path(pair)),
         str(pair.with_suffix(".idx")),
     }

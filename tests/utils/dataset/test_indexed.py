@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from checkout import ROOT
 from manifests import manifest_of_pair, write_pair
 
 from utils.dataset import indexed, manifest
@@ -73,17 +69,11 @@ def test_a_pair_without_a_token_is_refused_because_megatron_cannot_open_it(tmp_p
         indexed.check(tmp_path / "x")
 
 
-def test_reading_and_fingerprinting_need_no_torch() -> None:
-    names = "sys, utils.dataset.indexed, utils.provenance.digests, evaluate.fingerprint"
-    code = f"import {names}; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-
-
 # The manifest of a pair: a field of a wrong type, or one that contradicts another, is one line of a DataError.
 
 WRONG: dict[str, Any] = {
     "string": "x",
-    "long string": "x" * 10**6,
+    "long string": "x" * 10**5,
     "number as string": "1",
     "bool": False,
     "negative": -1,
@@ -114,7 +104,7 @@ def refusal(prefix: Path, content: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as JSON"),
+        ("{", "cannot be read as JSON: Expecting property name"),
         ("[]", "got format_version None, wanted 1"),
         ('{"format_version": 2}', "got format_version 2, wanted 1"),
         ('{"format_version": 1, "documents": 1}', "lacks sequences, tokens"),
@@ -129,12 +119,12 @@ def test_a_pair_without_a_manifest_is_unusable_and_not_damaged(prefix: Path) -> 
         indexed.load_manifest(prefix)
 
 
-@pytest.mark.parametrize("key", [*manifest.MANIFEST_KEYS, "engine", "bad_lines", "cleaning"])
+@pytest.mark.parametrize("key", [*manifest._FIELDS, "engine", "bad_lines", "cleaning"])
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_field_of_a_wrong_type_is_named(prefix: Path, key: str, kind: str) -> None:
     if (key, kind) in VALID or (key, kind) in (("cleaning", "object"), ("cleaning", "many keys")):
         return
-    named = "cannot be read as JSON" if kind in ("long string", "NaN", "infinity") else key
+    named = "is no finite number" if kind in ("NaN", "infinity") else key  # which no JSON of the suite holds
     assert named in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: WRONG[kind]})))
 
 

@@ -16,10 +16,10 @@ import torch
 
 from evaluate.fairness.effects import EFFECTS
 from utils.errors import DataError, UnusableError
-from utils.provenance import digests, origin, variables
+from utils.provenance import digests, origin
 
 describe, speed_variables = origin.describe, origin.speed_variables
-KNOWN, SPEED_VARIABLES = variables.KNOWN, variables.SPEED_VARIABLES
+KNOWN, SPEED_VARIABLES = origin.KNOWN, origin.SPEED_VARIABLES
 SECRETS = (
     *("HF_TOKEN", "NCCL_TOKEN", "PYTORCH_HUB_TOKEN_FILE", "TORCH_AUTH_TOKENS", "CUDA_API_KEY", "HIP_ACCESS_KEY_ID"),
     *("TE_APIKEY", "UCX_PASSWORD", "UCX_PASSWD", "GLOO_CREDENTIALS", "NVTE_secret", "WANDB_API_KEY"),

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from example import example_result
-from utils.results import gathered, performance, precision, raw_samples, schema, step_line
+from utils.results import gathered, performance, raw_samples, schema
 
-AUTO, FIVE = (precision.RunsRule.of(runs) for runs in (None, 5))
+AUTO, FIVE = (performance.RunsRule.of(runs) for runs in (None, 5))
 
 
 def spread(count, relative):
@@ -23,7 +23,7 @@ def spread(count, relative):
 
 
 def test_table_of_students_t_is_that_of_scipy():
-    assert [round(stats.t.ppf(0.975, degrees), 3) for degrees in range(1, 10)] == list(precision.T_975)
+    assert [round(stats.t.ppf(0.975, degrees), 3) for degrees in range(1, 10)] == list(performance.T_975)
 
 
 @pytest.mark.parametrize("given", [[16384.0, 16500.0], [100.0, 103.0, 99.0, 101.5], [5.0, 5.01, 4.99, 5.02, 4.98] * 2])
@@ -31,14 +31,14 @@ def test_half_width_is_that_of_scipys_interval_of_the_logarithms_in_any_unit(giv
     logs = [math.log(rate) for rate in given]
     _, high = stats.t.interval(0.95, len(logs) - 1, loc=0.0, scale=stats.sem(logs))
     for factor in (1, 1 / 7):
-        assert precision.half_width([rate * factor for rate in given]) == pytest.approx(math.exp(high) - 1, rel=1e-3)
+        assert performance.half_width([rate * factor for rate in given]) == pytest.approx(math.exp(high) - 1, rel=1e-3)
 
 
 def test_half_width_is_unknown_for_one_run_and_that_of_three_is_worked_by_hand():
-    assert precision.half_width([900.0]) is None and precision.half_width([]) is None
-    assert precision.half_width([900.0] * 3) == 0
+    assert performance.half_width([900.0]) is None and performance.half_width([]) is None
+    assert performance.half_width([900.0] * 3) == 0
     # logarithms -0.01, 0, 0.01: s = 0.01; 4.303 * 0.01 / sqrt(3) = 0.024843; e^0.024843 - 1 = 0.025155
-    assert precision.half_width([math.exp(-0.01), 1.0, math.exp(0.01)]) == pytest.approx(0.025155, abs=2e-6)
+    assert performance.half_width([math.exp(-0.01), 1.0, math.exp(0.01)]) == pytest.approx(0.025155, abs=2e-6)
 
 
 # three runs: the limit is s = ln(1.01) sqrt(3) / 4.303 = 0.4005 %; ten runs: ln(1.01) sqrt(10) / 2.262 = 1.391 %
@@ -88,7 +88,7 @@ def test_reason_names_the_width_that_was_reached_and_the_limit_that_ended_the_ru
 def test_rates_are_those_of_ok_results():
     given = [("ok", 5.0), ("failed", 7.0), ("ok", None), ("ok", 0.0)]
     results = [{"status": status, "performance_metrics": {"tokens_per_second_per_gpu": rate}} for status, rate in given]
-    assert precision.rates(results) == [5.0]
+    assert performance.rates(results) == [5.0]
 
 
 # The summary of one run
@@ -163,15 +163,15 @@ def test_above_one_percent_the_warning_says_how_much_and_what_to_do(fraction):
 
 @pytest.mark.parametrize("loss", [6.3445, math.nan, math.inf, -math.inf])
 def test_the_line_of_a_step_is_read_back_also_with_a_loss_that_is_not_finite(loss):
-    step = step_line.Step(number=7, total=500, seconds=1.25, average_seconds=1.5, loss=loss, memory_gb=61.7)
-    assert str(step_line.parse_step(step_line.format_step("NVIDIA", *astuple(step)))) == str(step)  # nan is not nan
+    step = raw_samples.Step(number=7, total=500, seconds=1.25, average_seconds=1.5, loss=loss, memory_gb=61.7)
+    assert str(raw_samples.parse_step(raw_samples.format_step("NVIDIA", *astuple(step)))) == str(step)  # nan is not nan
 
 
 def test_the_line_of_a_profiled_step_has_no_time_and_is_read_back():
-    line = step_line.format_profiled("CPU", 4, 30, 6.02, 1.23)
+    line = raw_samples.format_profiled("CPU", 4, 30, 6.02, 1.23)
     assert line == "[CPU] Step 4/30 | profiled | loss 6.0200 | 1.2 GB\n"
-    assert step_line.parse_step(line) == step_line.Step(4, 30, None, None, 6.02, 1.2)
-    assert step_line.parse_step(line).time == "profiled"
+    assert raw_samples.parse_step(line) == raw_samples.Step(4, 30, None, None, 6.02, 1.2)
+    assert raw_samples.parse_step(line).time == "profiled"
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,13 @@ def test_the_line_of_a_profiled_step_has_no_time_and_is_read_back():
         "[rank0]: [CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "[CPU] Step 1/6 | 0.174 s | avg",
         "[CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.38.3360 | 0.5 GB",  # two ranks wrote into one line
+        *("raw: {", "raw: []", "raw: 1", "raw: " + "[" * 100_000),
         f"[CPU] Step {'1' * 5000}/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "",
     ],
 )
-def test_other_lines_are_no_steps(line):
-    assert step_line.parse_step(line) is None
+def test_other_lines_are_no_steps_and_damaged_ones_no_samples(line):
+    assert (raw_samples.parse if line.startswith("raw: ") else raw_samples.parse_step)(line) is None
 
 
 def test_raw_lines_hold_every_sample_with_all_digits_and_what_they_are_samples_of():
@@ -205,11 +206,6 @@ def test_raw_lines_hold_every_sample_with_all_digits_and_what_they_are_samples_o
         and sections[1]["training_config"] == given["training_config"]
     )
     assert samples == [{key: given[key][place] for key in schema.SAMPLES} for place in range(10)]
-
-
-@pytest.mark.parametrize("line", ["raw: {", "raw: []", "raw: 1", "raw: " + "[" * 100_000])
-def test_a_damaged_raw_line_is_none(line):
-    assert raw_samples.parse(line) is None
 
 
 def test_a_sample_that_is_no_number_is_not_written():

@@ -7,7 +7,7 @@ import pytest
 from checkout import ROOT
 
 from utils.errors import ConfigError
-from utils.settings import best, config
+from utils.settings import config, layers
 
 load = config.load
 
@@ -64,7 +64,7 @@ def test_each_device_has_the_layout_that_its_vendor_publishes(
     found = load(platform, 8, arguments=["METHOD=best"], environ={}, device=device)
     if device is not None:
         assert found == load(platform, 8, arguments=["METHOD=best", f"BEST_DEVICE={device}"], environ={}, device="X1")
-        assert best.unfitting(platform, device, ROOT) is None
+        assert layers.unfitting(platform, device, ROOT) is None
     assert (found.best_device, found.frameworks) == (device, {"amd": ("prim",), "nvd": ("nemo",)}[platform])
     assert (found.micro_batch_size, found.context_parallel_size) == (micro_batch, context_parallel)
     assert (found.tensor_parallel_size, found.pipeline_parallel_size, found.global_batch_size) == (1, 1, 128)
@@ -75,7 +75,7 @@ def test_each_device_has_the_layout_that_its_vendor_publishes(
 def test_the_table_has_every_device_with_a_recipe():
     for platform in ("amd", "nvd"):
         named = {device for one, device, *_ in DEVICES if one == platform}
-        assert named - {None} == set(best.devices(platform, ROOT))
+        assert named - {None} == set(layers.devices(platform, ROOT))
 
 
 def test_a_gpu_that_is_unknown_or_without_a_recipe_gets_the_platforms_and_is_told_so(vendors_image):
@@ -85,9 +85,9 @@ def test_a_gpu_that_is_unknown_or_without_a_recipe_gets_the_platforms_and_is_tol
         assert (found.micro_batch_size, found.context_parallel_size) == (1, 2)
         assert found.best_device == device and replace(found, best_device=None) == recipe
     said = "no recipe for A100 is known to be published, so that of H100 and H200"
-    assert said in best.unfitting("nvd", "A100", ROOT)
-    assert "name yours with BEST_DEVICE" in best.unfitting("nvd", "auto", ROOT)
-    assert best.unfitting("cpu", None, ROOT) is None
+    assert said in layers.unfitting("nvd", "A100", ROOT)
+    assert "name yours with BEST_DEVICE" in layers.unfitting("nvd", "auto", ROOT)
+    assert layers.unfitting("cpu", None, ROOT) is None
 
 
 @pytest.mark.parametrize(("platform", "device"), [("nvd", "MI355X"), ("nvd", "A100"), ("amd", "B200"), ("nvd", "b200")])
