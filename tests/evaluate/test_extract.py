@@ -170,6 +170,9 @@ def test_bad_input_or_one_that_the_log_contradicts_is_one_line_and_exits_2(
     assert list(tmp_path.iterdir()) == []
 
 
+EXP = "amd/root/llama3.1_8B-pretrain/logs"
+
+
 def tree(root: Path) -> Path:
     """Fill a typical folder: Primus's per-rank tree, a log with its rotated part, a note, a trace report."""
     of_c, nemo = ((LOGS / f"{name}.log").read_text().splitlines(keepends=True) for name in ("primus_c", "nemo"))
@@ -185,9 +188,6 @@ def tree(root: Path) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("".join(lines))
     return root
-
-
-EXP = "amd/root/llama3.1_8B-pretrain/logs"
 
 
 def test_a_whole_folder_becomes_results_and_failures_are_reported(
