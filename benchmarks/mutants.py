@@ -52,11 +52,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluate/metrics/intervals.py": ("tests/evaluate/metrics/test_intervals.py", "tests/evaluate/verdict"),
     "evaluate/verdict/deciding.py": ("tests/evaluate/fairness/test_certificate.py", "tests/evaluate/verdict"),
     "evaluate/fairness/certificate.py": tuple(
-        f"tests/evaluate/{name}"
-        for name in ("fairness", "verdict/test_verdicts.py", "test_why.py", *CHECKS[1:])
+        f"tests/evaluate/{name}" for name in ("fairness", "verdict/test_verdicts.py", "test_why.py", *CHECKS[1:])
     ),
     **dict.fromkeys(
-        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "ranges", "several", "course", "clock")),
+        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "board", "course", "clock")),
         tuple(f"tests/evaluate/{name}" for name in CHECKS),
     ),
     "train/common/weights.py": ("tests/train/common/test_weights.py",),

@@ -151,19 +151,19 @@ def program(text: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     ("names", "wanted"),
     [
         ("json,md", "[]"),
-        ("html", "['evaluate.page.page', 'matplotlib']"),
-        ("md,html,json,png", "['evaluate.page.page', 'matplotlib']"),
+        ("html", "['evaluate.report.page', 'matplotlib']"),
+        ("md,html,json,png", "['evaluate.report.page', 'matplotlib']"),
     ],
 )
 def test_a_format_imports_only_what_it_needs_and_never_torch(tmp_path: Path, names: str, wanted: str) -> None:
-    heavy = "{'matplotlib', 'torch', 'evaluate.page.page', 'pandas', 'pyarrow'}"
+    heavy = "{'matplotlib', 'torch', 'evaluate.report.page', 'pandas', 'pyarrow'}"
     loaded = f"print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     done = program(f"compare.main([*sys.argv[1:], '--format', '{names}']); {loaded}", write(tmp_path, [result()]))
     assert done.stderr.splitlines()[-1] == wanted
 
 
 def test_with_many_runs_the_failure_of_the_process_that_draws_the_picture_is_reported(tmp_path: Path) -> None:
-    text = "from evaluate.comparing import writing; writing.MANY_RUNS = 1; from evaluate.report import pictures; "
+    text = "compare.MANY_RUNS = 1; from evaluate.report import pictures; "
     text += "pictures.png = lambda *_, **__: open('/dev/full/compare.png'); sys.exit(compare.main(sys.argv[1:]))"
     done = program(text, write(tmp_path / "in", [result()]), "--output", tmp_path / "out")
     assert (done.returncode, done.stderr.count("\n"), [*(tmp_path / "out").iterdir()]) == (1, 1, []), done.stderr

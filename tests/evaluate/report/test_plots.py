@@ -99,7 +99,7 @@ def test_dash_and_mark_tell_20_systems_apart_and_colour_the_platform(tmp_path: P
 
 
 def test_platforms_have_the_colours_of_the_page(tmp_path: Path) -> None:
-    light = (ROOT / "evaluate" / "page" / "assets" / "page.css").read_text().split("@media")[0]
+    light = (ROOT / "evaluate" / "report" / "assets" / "page.css").read_text().split("@media")[0]
     for platform, result in (("nvd", run("nvd")), ("amd", run("amd")), ("cpu", example_result())):
         (line,) = curves(picture(tmp_path / platform, result), "loss").lines
         assert re.search(rf"--{platform}: (#\w+)", light)[1].lower() == to_hex(line.get_color())  # type: ignore[index]
