@@ -31,12 +31,11 @@ def compared(folder, amd=AMD, **changes):
 def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path):
     why, text, page = compared(tmp_path, started_utc=later(23))  # of the same day
     assert why["step_seconds"] == pytest.approx({"a": 1e-3, "b": 1.05e-3})
-    kinds = {row["kind"]: (row["a"], row["b"], row["difference"]) for row in why["kinds"]}
-    assert kinds["matmul"] == pytest.approx((1e-4, 1.5e-4, 5e-5))
-    assert kinds["memory_bound"] == pytest.approx((2e-4, 2e-4, 0))
-    assert kinds["communication_exposed"] == pytest.approx((5e-5, 5e-5, 0))
-    assert kinds["idle"] == pytest.approx((6.5e-4, 6.5e-4, 0), abs=1e-9)
-    assert sum(row["difference"] for row in why["kinds"]) == pytest.approx(5e-5)
+    kinds = {row["kind"]: [row[key] for key in ("a", "b", "difference")] for row in why["kinds"]}
+    wanted = {"matmul": [1e-4, 1.5e-4, 5e-5], "memory_bound": [2e-4, 2e-4, 0], "idle": [6.5e-4, 6.5e-4, 0]}
+    for kind, seconds in (wanted | {"communication_exposed": [5e-5, 5e-5, 0]}).items():
+        assert kinds[kind] == pytest.approx(seconds, abs=1e-9)
+    assert sum(difference for *_, difference in kinds.values()) == pytest.approx(5e-5)
     assert why["operators"][0] == {
         **{"kind": "matmul", "phase": "forward"},
         **{"operator": "matrix product", "shapes": "(4096, 1024) x (1024, 4096)"},
@@ -47,9 +46,9 @@ def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path)
     assert "| matrix products | 0.1 | 0.15 | +0.05 |" in text.partition("\n## Why\n")[2]
     cells = re.findall(r"<td[^>]*>([^<]*)", page.partition("largest differences are in")[2])
     assert cells[:5] == ["matmul", "forward", "(4096, 1024) x (1024, 4096)", "0.1", "0.15"]  # of the first operator
-    for name, platform in (("a", "nvd"), ("b", "amd")):
-        trace = f"profiles/profiled_train_{platform}_mega_llama_run1_attempt1/rank0.json.gz"
-        assert why["traces"][name] == trace and (tmp_path / "in" / trace).is_file()
+    traces = "profiles/profiled_train_{}_mega_llama_run1_attempt1/rank0.json.gz"
+    assert why["traces"] == {"a": traces.format("nvd"), "b": traces.format("amd")}
+    assert all((tmp_path / "in" / trace).is_file() for trace in why["traces"].values())
     assert "rank0.json.gz opens in https://ui.perfetto.dev" in page
     assert why["phases"][0] == {"phase": "forward", "a": pytest.approx(3e-4), "b": pytest.approx(3.5e-4)}
     section = page.partition('<h2 id="why"')[2].partition("<h2")[0]
@@ -154,16 +153,18 @@ def side(platform, seconds, profile=None, first=1, **changes):
 
 
 @pytest.mark.parametrize(
-    ("nvd", "amd", "word"),
-    [(None, PROFILE, "not_comparable"), (PROFILE, PROFILE, "faster"), (PROFILE, OTHER, "not_comparable")],
+    ("nvd", "amd", "word", "said"),
+    [
+        (None, PROFILE, "not_comparable", "profile differs: none against steps 41-43 of rank 0"),
+        (PROFILE, PROFILE, "faster", ""),
+        (PROFILE, OTHER, "not_comparable", ""),
+    ],
 )
-def test_only_sides_that_were_profiled_alike_are_compared(tmp_path, nvd, amd, word):
-    label = {"label": "profiled"}
-    found = report(tmp_path, side("nvd", 1.0, nvd, **(label if nvd else {})) + side("amd", 0.9, amd, **label))
-    assert found.verdict["verdict"] == word
-    assert "REJECTED" not in found.printed
-    if not nvd:
-        assert "profile differs: none against steps 41-43 of rank 0" in " ".join(found.printed.split())
+def test_only_sides_that_were_profiled_alike_are_compared(tmp_path, nvd, amd, word, said):
+    sides = side("nvd", 1.0, nvd, label="profiled" if nvd else "") + side("amd", 0.9, amd, label="profiled")
+    found = report(tmp_path, sides)
+    printed = " ".join(found.printed.split())
+    assert found.verdict["verdict"] == word and "REJECTED" not in printed and said in printed
 
 
 def test_profiled_runs_beside_others_are_left_out_and_named(tmp_path):

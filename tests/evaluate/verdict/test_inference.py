@@ -71,24 +71,26 @@ def test_unequal_numbers_of_runs_are_wider_than_welchs_interval() -> None:
     assert math.log(found.high / found.low) > 1.3 * (expected.high - expected.low)
 
 
-# 1, 2 and 3 runs on three machines: variances of their own runs cannot be known on the first
-def test_a_side_with_a_single_run_on_a_machine_takes_its_spread_from_its_machines() -> None:
-    b = runs("b0", 0.10) + runs("b1", 0.11, 0.13) + runs("b2", 0.20, 0.22, 0.24)
-    found = estimate(runs("a", 0.0, 0.01, 0.02), b)
-    assert found.spreads[1] is not None
-    # machine means 0.10, 0.12, 0.22: deviations -7, -4, 11 of 0.1467 -> (0.0467^2 + 0.0267^2 + 0.0733^2) / 2 / 3
-    assert found.spreads[1].variance == pytest.approx((0.046667**2 + 0.026667**2 + 0.073333**2) / 6, rel=1e-4)
-    assert (found.spreads[1].degrees, found.spreads[1].values) == (2, 3)
-    assert (found.scope, found.ratio) == (THESE_MACHINES, pytest.approx(math.exp(0.146667 - 0.01), rel=1e-5))
+ON_THREE = runs("b0", 0.10) + runs("b1", 0.11, 0.13) + runs("b2", 0.20, 0.22, 0.24)
+"""1, 2 and 3 runs on three machines: variances of their own runs cannot be known on the first."""
 
 
-def test_several_runs_on_each_machine_of_one_side_give_the_spread_of_these_machines() -> None:
-    b = runs("b0", 0.10, 0.12) + runs("b1", 0.20, 0.24)
+@pytest.mark.parametrize(
+    ("b", "variance", "degrees", "mean"),
+    [
+        # machine means 0.10, 0.12, 0.22: deviations -7, -4, 11 of 0.1467 -> (0.0467^2 + 0.0267^2 + 0.0733^2) / 2 / 3
+        (ON_THREE, (0.046667**2 + 0.026667**2 + 0.073333**2) / 6, 2, 0.146667),
+        # variances of 0.0002 and 0.0008, each over 2 runs and over 2^2 machines; degrees (1 + 4)^2 / (1 + 16)
+        (runs("b0", 0.10, 0.12) + runs("b1", 0.20, 0.24), (0.0002 + 0.0008) / 8, 25 / 17, 0.165),
+    ],
+    ids=["a single run on one", "several runs on each"],
+)
+def test_the_spread_of_a_side_is_of_its_machines(b: list[Run], variance: float, degrees: float, mean: float) -> None:
     found = estimate(runs("a", 0.0, 0.01, 0.02), b)
-    assert found.spreads[1] is not None
-    # variances of 0.0002 and 0.0008, each over 2 runs and over 2^2 machines; degrees (1 + 4)^2 / (1 + 16)
-    assert found.spreads[1].variance == pytest.approx((0.0002 + 0.0008) / 8)
-    assert found.spreads[1].degrees == pytest.approx(25 / 17)
+    spread = found.spreads[1]
+    assert spread is not None
+    assert (spread.variance, spread.degrees) == (pytest.approx(variance, rel=1e-4), pytest.approx(degrees))
+    assert (found.scope, found.ratio) == (THESE_MACHINES, pytest.approx(math.exp(mean - 0.01), rel=1e-5))
 
 
 def test_runs_that_agree_to_six_digits_are_copies_and_have_no_interval() -> None:
