@@ -282,5 +282,6 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "nowhere.json").symlink_to(tmp_path / "missing")
-    with pytest.raises(ValueError, match="no result|wanted"):
-        found(tmp_path)
+    for folders in ((tmp_path,), ()):
+        with pytest.raises(ValueError, match="no result|wanted"):
+            found(*folders)
