@@ -17,7 +17,6 @@ from utils.provenance.origin import on_record
 from utils.provenance.variables import READERS
 from utils.results.schema import Result
 
-NOT_SET = "not set"
 WITHOUT_ENGINE = FRAMEWORKS.keys() - MEGATRON
 """Frameworks whose layers are never TransformerEngine's."""
 

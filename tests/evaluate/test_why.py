@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from profiles import write_profile
 from reports import report, write_probe
-from sides import SAMPLES, run, summarise
+from sides import SAMPLES, both, run, runs, summarise
 
 NVD, AMD = (
     [run(platform, number, seconds) for number in (1, 2, 3)] for platform, seconds in (("nvd", 1.0), ("amd", 1.1))
@@ -19,12 +19,12 @@ def later(hours):
     return (began + timedelta(hours=hours)).isoformat()
 
 
-def compared(folder, amd=AMD, **changes):
+def compared(folder, amd=AMD, nvd=NVD, **changes):
     """Compare both sides; `changes` are of the profile of the amd side."""
-    write_profile(folder / "in", NVD[0])
+    write_profile(folder / "in", nvd[0])
     if changes.pop("is_profiled", True):
         write_profile(folder / "in", amd[0], SLOW, **changes)
-    found = report(folder, [*NVD, *amd], formats="md,html,json")
+    found = report(folder, [*nvd, *amd], formats="md,html,json")
     return found.verdict["why"], found.markdown, found.page
 
 
@@ -69,20 +69,16 @@ MEASURED = {
 
 def test_what_each_machine_was_measured_to_reach_stands_beside_what_its_operators_reached(tmp_path):
     write_probe(tmp_path / "in", probe_version=2, **MEASURED)
-    of_amd = AMD[0]["gpu_info"]
-    known = {"device_name": of_amd["device_name"], "total_memory_gb": of_amd["total_memory_gb"], "host": "amd-1"}
+    known = {key: AMD[0]["gpu_info"][key] for key in ("device_name", "total_memory_gb")} | {"host": "amd-1"}
     write_probe(tmp_path / "in", platform="amd", started_utc=AMD[0]["provenance"]["started_utc"], **known)
     why, text, _ = compared(tmp_path)
-    flops = 2 * 4096 * 1024 * 4096 / 1e12
-    rates = {row["kind"]: row for row in why["rates"]}
-    assert rates["matmul"] == {
-        **{"kind": "matmul", "unit": "TFLOP/s", "a": 800.0, "b": 800.0},
-        **{"a_share": pytest.approx(flops / 1e-4 / 800), "b_share": pytest.approx(flops / 1.5e-4 / 800)},
-    }
-    assert {kind: (row["a"], row["a_share"], row["b"]) for kind, row in rates.items() if kind != "matmul"} == {
-        "attention": (500.0, None, None),  # no attention in the trace
-        "memory_bound": (3000.0, None, None),
-        "communication_exposed": (400.0, None, None),  # of the largest size
+    flops, shares = 2 * 4096 * 1024 * 4096 / 1e12, ("a_share", "b_share")
+    rates = {row["kind"]: [row[key] for key in ("unit", "a", "b", *shares)] for row in why["rates"]}
+    assert rates == {
+        "matmul": ["TFLOP/s", 800.0, 800.0, *(pytest.approx(flops / seconds / 800) for seconds in (1e-4, 1.5e-4))],
+        "attention": ["TFLOP/s", 500.0, None, None, None],  # no attention in the trace
+        "memory_bound": ["GB/s", 3000.0, None, None, None],
+        "communication_exposed": ["GB/s (bus)", 400.0, None, None, None],  # of the largest size
     }
     assert "| best matrix products | TFLOP/s | 800 | 43% | 800 | 29% |" in text
 
@@ -90,14 +86,8 @@ def test_what_each_machine_was_measured_to_reach_stands_beside_what_its_operator
 @pytest.mark.parametrize("framework", ["mega", "hf", "prim", "nemo", "bridge", "titan"])
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
 def test_every_framework_and_precision_with_profiles_has_a_gap(framework, precision, tmp_path):
-    settings = {f"{section}__precision": precision for section in ("training_config", "resolved_config")}
-    sides = [
-        [run(platform, number, seconds, framework=framework, **settings) for number in (1, 2, 3)]
-        for platform, seconds in (("nvd", 1.0), ("amd", 1.1))
-    ]
-    for result, trace in zip((side[0] for side in sides), ({}, SLOW), strict=True):
-        write_profile(tmp_path / "in", result, trace)
-    why = report(tmp_path, [result for side in sides for result in side], formats="json").verdict["why"]
+    known = {"framework": framework, **both(precision=precision)}
+    why, *_ = compared(tmp_path, runs("amd", 1.1, **known), runs("nvd", 1.0, **known))
     assert sum(row["difference"] for row in why["kinds"]) == pytest.approx(5e-5)
     assert why["operators"][0]["difference"] == pytest.approx(5e-5)
 

@@ -18,22 +18,14 @@ FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a page: a faster pair with a hostile device name, a pair that is not comparable, an uncounted result."""
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[browser.Tab, Path]]:
+    """A page of a faster pair with a hostile device name, a pair that is not comparable, an uncounted result."""
     results = [*runs("nvd", 1.0), *runs("amd", 0.9, gpu_info__device_name=HOSTILE)]
     results += runs("nvd", 1.01, 2, model="qwen") + runs("amd", 0.91, 2, model="qwen", resolved_config__qkv_bias=True)
     dead = {"status": "oom", "reason": f"out of memory {HOSTILE}", "gpu_info__device_name": HOSTILE}
-    results.append(run("amd", 9, **dead))
-    return report(tmp_path_factory.mktemp("hostile"), results, formats="html").page
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory, page: str) -> Iterator[tuple[browser.Tab, Path]]:
-    folder = tmp_path_factory.mktemp("browser")
-    path = folder / "compare.html"
-    path.write_text(page, encoding="utf8")
+    made = report(tmp_path_factory.mktemp("hostile"), [*results, run("amd", 9, **dead)], formats="html")
     with browser.running() as opened:
-        yield opened, path
+        yield opened, made.folder / "compare.html"
 
 
 def test_the_page_makes_no_request_logs_nothing_and_shows_tables_and_charts(chromium: Any) -> None:
