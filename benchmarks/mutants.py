@@ -44,7 +44,7 @@ FEWEST = 5
 """Faults of the smallest module."""
 LIMIT, LEAST_SECONDS = 5.0, 60.0
 """Multiple of the time of the tests without a fault after which a run ends, and the least limit."""
-CHECKS = ("checks", "test_validate.py", "test_faults_of_results.py", "test_faults_of_pairs.py")
+CHECKS = ("test_validate.py", "test_faults_of_results.py", "test_faults_of_pairs.py")
 MODULES: dict[str, tuple[str, ...]] = {
     "train/job/recorder.py": tuple(f"tests/train/job/test_{n}.py" for n in ("recorder", "report")),
     "utils/results/performance.py": ("tests/utils/results", "tests/evaluate/test_validate.py"),
@@ -52,11 +52,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluate/metrics/intervals.py": ("tests/evaluate/metrics/test_intervals.py", "tests/evaluate/verdict"),
     "evaluate/verdict/deciding.py": ("tests/evaluate/fairness/test_certificate.py", "tests/evaluate/verdict"),
     "evaluate/fairness/certificate.py": tuple(
-        f"tests/evaluate/{name}"
-        for name in ("fairness", "verdict/test_verdicts.py", "test_profiled_runs.py", *CHECKS[2:])
+        f"tests/evaluate/{name}" for name in ("fairness", "verdict/test_verdicts.py", "test_why.py", *CHECKS[1:])
     ),
     **dict.fromkeys(
-        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "ranges", "several", "course", "clock")),
+        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "board", "course", "clock")),
         tuple(f"tests/evaluate/{name}" for name in CHECKS),
     ),
     "train/common/weights.py": ("tests/train/common/test_weights.py",),

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     FRAME.parse_first()
 
 from evaluate.bundle import as_input
-from evaluate.frames import files, tables
+from evaluate.frames import tables
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import not_written, plain
 from evaluate.verdict import pairs
@@ -36,7 +36,7 @@ from utils.files import write_whole
 from utils.own_files import require_ours
 from utils.results.store import ResultError
 
-FORMATS = tuple(files.RECOGNISERS)
+FORMATS = tuple(tables.RECOGNISERS)
 UNREADABLE = "unreadable"
 """Key of DataFrame.attrs: the files that could not be read, each with its path and the reason."""
 
@@ -75,7 +75,7 @@ def _loaded(paths: Sequence[str | os.PathLike[str]], make: Any) -> Any:
     return frame
 
 
-@refusing((ResultError, ForeignFileError, files.MissingPackageError))
+@refusing((ResultError, ForeignFileError, tables.MissingPackageError))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = FRAME.parse_args(arguments)
@@ -83,20 +83,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = output.suffix.removeprefix(".").lower() if output else "csv"
     if output and name not in FORMATS:
         raise ResultError(f"--output: got {output}, wanted a name that ends in .csv or .parquet")
-    files.require_packages(name)
+    tables.require_packages(name)
     if output:
-        require_ours(files.RECOGNISERS[name], output)
+        require_ours(tables.RECOGNISERS[name], output)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         frame = (load_steps if options.steps else load)(*options.paths)
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
-    content = files.content(frame, name)
+    content = tables.content(frame, name)
     if output is None:
         sys.stdout.write(content.decode())
         return 0
     try:
-        write_whole(output, content, is_ours=files.RECOGNISERS[name])
+        write_whole(output, content, is_ours=tables.RECOGNISERS[name])
     except (OSError, ForeignFileError) as error:
         return not_written(output, error, "; name another --output")
     print(f"wrote {plain(output)}: {len(frame):,} rows, {len(frame.columns)} columns", file=sys.stderr)

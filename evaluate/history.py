@@ -13,9 +13,11 @@ checked first.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from evaluate.command_lines import FAILURES, HISTORY, HISTORY_FOLDER
 
@@ -24,13 +26,17 @@ if __name__ == "__main__":
 
 from evaluate.bundle import as_input
 from evaluate.report import renderers, tables
-from evaluate.timeline import blocks, content, history
-from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
+from evaluate.report.groups import run_label
+from evaluate.report.renderers import html_titled
+from evaluate.timeline import blocks, history
+from evaluate.timeline.blocks import DEFINITIONS
+from evaluate.timeline.history import CHANGED, MORE, SLOWER, UNITS, Change, History, Story, Track
+from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, by_version
 from utils import redact
-from utils.arguments import refusing, run
+from utils.arguments import VERSION, refusing, run
 from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
-from utils.own_files import require_ours
+from utils.own_files import Recogniser, json_with, require_ours
 from utils.results import store
 
 REGRESSION = 3
@@ -46,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_folder = len(options.places) == 1 and options.places[0].is_dir()
     output: Path = options.output or (options.places[0] if is_folder else HISTORY_FOLDER)
     store.require_folder(output)
-    for name, is_ours in content.RECOGNISERS.items():
+    for name, is_ours in RECOGNISERS.items():
         require_ours(is_ours, output / name)
     loaded = as_input.load(options.places)
     found = history.build(loaded, options.places, options.band, options.join, options.since)
@@ -60,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
         return 1
-    print(f"wrote {', '.join(tables.plain(output / name) for name in content.RECOGNISERS)}", file=sys.stderr)
+    print(f"wrote {', '.join(tables.plain(output / name) for name in RECOGNISERS)}", file=sys.stderr)
     words = {track.word for story in found.stories for track in story.tracks}
     return REGRESSION if words & {WORDS[name] for name in options.fail_on} else 0
 
@@ -71,18 +77,137 @@ def write(found: History, folder: Path) -> None:
     Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
     ResultError for a value that JSON cannot hold.
     """
-    from evaluate.page.page import page  # which loads matplotlib
+    from evaluate.report.page import page  # which loads matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in content.RECOGNISERS]
-    with written_whole(*paths, is_ours=lambda path: content.RECOGNISERS[path.name](path)) as temporaries:
+    paths = [folder / name for name in RECOGNISERS]
+    with written_whole(*paths, is_ours=lambda path: RECOGNISERS[path.name](path)) as temporaries:
         texts = (
-            redact.text(page(content.TITLE, blocks.blocks(found))),
-            store.json_text(content.as_json(found), paths[1]),
+            redact.text(page(TITLE, blocks.blocks(found))),
+            store.json_text(as_json(found), paths[1]),
         )
         for temporary, text in zip(temporaries, texts, strict=True):
             temporary.write_text(text, encoding="utf8")
             temporary.chmod(MODE)
+
+
+# The content of history.json: every number of the report, with the formula and the source of each kind.
+
+HISTORY_VERSION = 1
+TITLE = "History of training runs"
+"""Title of every history.html."""
+RECOGNISERS: Mapping[str, Recogniser] = {
+    "history.html": html_titled(TITLE),
+    "history.json": json_with("history_version", "series"),
+}
+"""Recogniser of each file by its name: only a file that it recognises is replaced."""
+
+
+def as_json(history: History) -> dict[str, Any]:
+    """Return the content of history.json."""
+    return {
+        "history_version": HISTORY_VERSION,
+        "suite_version": VERSION,
+        "headline": blocks.headline(history),
+        "band": history.band,
+        "since_utc": history.since.isoformat() if history.since else None,
+        "join": list(history.join),
+        "definitions": DEFINITIONS,
+        "places": [str(place) for place in history.places],
+        "series": [_story(story) for story in history.stories],
+        "not_in_a_series": [
+            {
+                "file": str(entry.path),
+                "run": run_label(entry.result),
+                "status": entry.result["status"],
+                "started_utc": entry.result["provenance"]["started_utc"],
+                "reason": reason,
+            }
+            for entry, reason in history.left_out
+        ],
+        "copies": [{"file": str(copy), "same_as": str(first)} for copy, first in history.copies],
+        "unreadable": [{"file": str(path), "reason": error} for path, error in history.unreadable],
+    }
+
+
+def _story(story: Story) -> dict[str, Any]:
+    return {
+        "name": story.series.name,
+        "verdict": story.speed.word,
+        "sentence": blocks.sentence(story),
+        "details": blocks.details(story),
+        "key": dict(story.series.key),
+        "days": len({run.started.date() for run in story.series.runs}),
+        "runs": [_run(run) for run in story.series.runs],
+        "by_version": [figures for _, _, figures in by_version(story.series.runs)],
+        "tracks": [_track(track) for track in story.tracks],
+        "version_changes": [
+            {"started_utc": _time(run), "file": str(run.entry.path), "differing": [vars(one) for one in what]}
+            for run, what in story.version_changes
+        ],
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "file": str(run.entry.path),
+        "run": run.entry.result["run"],
+        "attempt": run.entry.result["attempt"],
+        "started_utc": _time(run),
+        "seed": run.seed,
+        SPEED: run.values[SPEED],
+        "mfu_percent": run.mfu.value,
+        "mfu_how": run.mfu.how,
+        MEMORY: run.values[MEMORY],
+        LOSS: run.values[LOSS],
+        "framework_versions": run.entry.result["provenance"]["framework_versions"],
+        "warnings": list(run.entry.findings.warnings),
+    }
+
+
+def _track(track: Track) -> dict[str, Any]:
+    return {
+        "quantity": track.quantity,
+        "unit": UNITS[track.quantity],
+        **({"seed": track.seed} if track.quantity == LOSS else {}),
+        "band": track.band,
+        "word": track.word,
+        "resolution": track.levels.resolution,
+        "levels": [
+            {
+                "value": math.exp(level.value),
+                "runs": level.runs,
+                "first_utc": _time(track.blocks[level.first][0]),
+                "last_utc": _time(track.blocks[level.last][-1]),
+            }
+            for level in track.levels.found
+        ],
+        "changes": [_change(change) for change in track.changes],
+        "latest": _change(track.latest) if track.latest else None,
+        "odd": [
+            {"first_utc": _time(block[0]), "files": [str(run.entry.path) for run in block]}
+            for block in (track.blocks[place] for place in track.levels.odd)
+        ],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "since_utc": _time(change.first_after),
+        "until_utc": _time(change.last_before),
+        "before": math.exp(change.before.value),
+        "after": math.exp(change.after.value),
+        "ratio": change.ratio,
+        "interval": list(change.interval) if change.interval else None,
+        "p_value": change.difference.p_value,
+        "runs": [change.before.runs, change.after.runs],
+        "changed_with_it": [vars(one) for one in change.differing],
+        "one_step_apart": [vars(one) for one in change.near],
+    }
+
+
+def _time(run: Run) -> str:
+    return run.started.isoformat(timespec="seconds")
 
 
 if __name__ == "__main__":

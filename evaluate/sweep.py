@@ -13,26 +13,33 @@ evidence. `train.sweep` runs it at its end; it can be run again at any time. Nee
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from evaluate.command_lines import SWEEP
 
 if __name__ == "__main__":
     SWEEP.parse_first()
 
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from evaluate.report import sweeps as figures
 from evaluate.report.blocks import Lines
+from evaluate.report.pictures import drawing, saved
 from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
-from evaluate.report.tables import not_written, plain
-from evaluate.sweeps import figures
-from evaluate.sweeps.heat_map import png
+from evaluate.report.sweeps import Best, Measured, in_words
+from evaluate.report.tables import not_written, number, plain, wrapped
 from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import is_png, require_ours
 from utils.results import sweep_file
-from utils.results.sweep_file import SweepError
+from utils.results.sweep_file import Sweep, SweepError
 
 
 @refusing((SweepError, ForeignFileError))
@@ -65,6 +72,82 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(terminal([Lines(lines)], UNBROKEN))  # a command to copy stays in one line
     print(f"wrote {plain(', '.join(map(str, (picture, *files))))}", file=sys.stderr)
     return 0 if any(one.rates for one in measured) else 1
+
+
+# The picture of a sweep: a heat map of speed and one of memory for every combination beyond two axes.
+#
+# A cell without a figure carries its reason in words. Colour is not needed to read it: every cell has its number.
+# Lengths are in inches.
+
+CELL_WIDTH, CELL_HEIGHT, LEAST_WIDTH = 1.35, 0.62, 3.2
+LABELS, TITLES = 1.0, 1.0
+"""Room beside a map for its labels, above and below it for its titles, and above all maps for the title."""
+COLOURS = mpl.colormaps["viridis"].with_extremes(bad="#D9D9D9")
+CHARACTERS_OF_CELL = 17
+CHARACTERS_OF_INCH = 14
+NAMING = ("FRAMEWORK", "MODEL")
+"""Axes that become panels rather than rows and columns where there are two others."""
+KINDS: tuple[tuple[str, Callable[[Measured], float | None]], ...] = (
+    ("tokens/s per GPU or rank", lambda one: one.rate),
+    ("peak memory, GB", lambda one: one.memory_gb),
+)
+Cells = list[list[Measured]]
+
+
+@drawing()
+def png(sweep: Sweep, measured: Sequence[Measured], bests: Sequence[Best]) -> bytes:
+    """Return the picture as a PNG: one row of two heat maps for each panel; the best points are marked."""
+    chosen = [best.chosen for best in bests]
+    keys = sorted(sweep.axes, key=lambda key: key in NAMING)[:2]
+    panels = list(_panels(sweep, measured, keys))
+    rows, columns = len(panels[0][1]), len(panels[0][1][0])
+    width = 2 * (LABELS + max(LEAST_WIDTH, columns * CELL_WIDTH))
+    figure = Figure(figsize=(width, TITLES + len(panels) * (TITLES + rows * CELL_HEIGHT)), layout="constrained")
+    figure.suptitle(_title(sweep, measured, int(width * CHARACTERS_OF_INCH)), fontsize=9)
+    for line, (title, cells) in zip(figure.subplots(len(panels), 2, squeeze=False), panels, strict=True):
+        for axes, (name, value) in zip(line, KINDS, strict=True):
+            largest = max((found for one in measured if (found := value(one)) is not None), default=0.0)
+            _draw_map(axes, cells, [[value(one) for one in row] for row in cells], largest or 1.0, chosen)
+            axes.set_title(f"{title}{name}", fontsize=9)
+            for axis, key in zip((axes.yaxis, axes.xaxis), keys, strict=False):
+                axis.set_ticks(range(len(sweep.axes[key])), list(map(plain, sweep.axes[key])))
+                axis.set_label_text(key)
+    return saved(figure)
+
+
+def _panels(sweep: Sweep, measured: Sequence[Measured], keys: Sequence[str]) -> Iterator[tuple[str, Cells]]:
+    """Yield the title and the cells of each panel, by the values of the first of `keys` and of the second."""
+    others = {key: values for key, values in sweep.axes.items() if key not in keys}
+    for values in itertools.product(*others.values()):
+        wanted = dict(zip(others, values, strict=True))
+        inside = [one for one in measured if wanted.items() <= one.point.settings.items()]
+        cells = [[one for one in inside if one.point.settings[keys[0]] == value] for value in sweep.axes[keys[0]]]
+        yield f"{in_words(wanted)}\n" if wanted else "", cells
+
+
+def _title(sweep: Sweep, measured: Sequence[Measured], characters: int) -> str:
+    results = [result for one in measured for result in one.results]
+    devices = sorted({str(result["gpu_info"]["device_name"]) for result in results})
+    dates = sorted(str(result["provenance"]["started_utc"])[:10] for result in results)
+    runs = sorted({str(len(one.rates)) for one in measured if one.rates})
+    known = f"{', '.join(devices)}; {dates[0]}; runs a point: {', '.join(runs)}" if results else "no result"
+    lines = wrapped(f"{sweep.platform}: {in_words(sweep.fixed)}", 2, characters) + wrapped(known, 1, characters)
+    return "\n".join([plain(f"Sweep {sweep.name}"), *lines])
+
+
+def _draw_map(
+    axes: Any, cells: Cells, values: list[list[float | None]], largest: float, chosen: Sequence[Measured | None]
+) -> None:
+    axes.imshow(np.array(values, dtype=float), cmap=COLOURS, vmin=0, vmax=largest, aspect="auto")
+    axes.set(xticks=(), yticks=())
+    for (y, row), x in itertools.product(enumerate(cells), range(len(cells[0]))):
+        found, is_best = values[y][x], any(row[x] is one for one in chosen)
+        why = "not measured" if row[x].rate is not None else row[x].why
+        words = "\n".join(
+            wrapped(why, 3, CHARACTERS_OF_CELL) if found is None else [number(found), *["best"] * is_best]
+        )
+        colour = "white" if found is not None and found < 0.6 * largest else "black"
+        axes.text(x, y, words, ha="center", va="center", color=colour, weight="bold" if is_best else "normal")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +28,23 @@ if __name__ == "__main__":
 
 from evaluate.report import trace_blocks
 from evaluate.report.blocks import LIST, Block, Heading, Lines
-from evaluate.report.own_files import html_titled
-from evaluate.report.renderers import terminal
+from evaluate.report.renderers import html_titled, terminal
 from evaluate.report.tables import plain
-from evaluate.timing import as_json, breakdown, ceiling
-from evaluate.timing.as_json import is_trace_json
+from evaluate.timing import breakdown, ceiling
 from evaluate.timing.breakdown import Breakdown
-from evaluate.timing.pairing import align
+from evaluate.timing.ceiling import Aligned, align
 from evaluate.timing.stream import TraceError
 from utils.arguments import refusing, run
 from utils.errors import UnusableError
 from utils.files import written_whole
-from utils.own_files import require_apart, require_ours
+from utils.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
+from utils.own_files import json_with, require_apart, require_ours
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
 
 WIDTH = 160
 HTML, JSON = "trace.html", "trace.json"
-RECOGNISERS = {HTML: html_titled(trace_blocks.TITLE), JSON: is_trace_json}
+RECOGNISERS = {HTML: html_titled(trace_blocks.TITLE), JSON: json_with("trace_version")}
 """Recogniser of each file by its name: only a file that it recognises is replaced."""
 
 
@@ -68,10 +68,10 @@ def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Prob
     file = JSON if options.output else ""
     if len(sides) == 2:
         aligned = align(sides[0], sides[1])
-        content = as_json.of_pair((sides[0], sides[1]), (probes[0], probes[1]), aligned)
+        content = of_pair((sides[0], sides[1]), (probes[0], probes[1]), aligned)
         found = trace_blocks.pair(sides, probes, aligned, options.top, file)
     else:
-        content = as_json.of_side(sides[0], probes[0])
+        content = of_side(sides[0], probes[0])
         found = trace_blocks.one(sides[0], probes[0], options.top, file)
     if options.output:
         try:
@@ -86,7 +86,7 @@ def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Prob
 
 def _write(folder: Path, found: Sequence[Block], content: dict[str, Any]) -> None:
     """Write trace.html and trace.json; raise UnusableError or OSError, and then nothing is written."""
-    from evaluate.page.page import page  # which loads matplotlib
+    from evaluate.report.page import page  # which loads matplotlib
 
     paths = [folder / name for name in RECOGNISERS]
     method: list[Block] = [Heading("Method", 2, "method"), Lines(trace_blocks.METHOD, LIST)]
@@ -100,6 +100,79 @@ def _probe(side: Breakdown, probes: Sequence[Probe]) -> Probe | None:
     if reason:
         print(f"warning: {plain(side.path)}: no share of a probe's rate: {plain(reason)}", file=sys.stderr)
     return found
+
+
+# The JSON of `python -m evaluate.trace`.
+
+VERSION = 1
+MS = 1e3
+
+
+def of_side(side: Breakdown, probe: Probe | None = None) -> dict[str, Any]:
+    """Return one trace: times in seconds a step, counts a step."""
+    return {
+        "trace_version": VERSION,
+        "file": str(side.path),
+        "steps": list(side.steps),
+        "device": side.device,
+        "device_name": side.device_name,
+        "step_seconds": side.step_seconds,
+        "kinds": dict(side.kinds),
+        OVERLAPPED: side.overlapped,
+        "unattributed_percent": {
+            "of_step": 100 * side.share(UNATTRIBUTED),
+            "of_kernel_time": 100 * side.unattributed_of_kernels,
+        },
+        "phases": dict(side.phases),
+        "communication_groups": [asdict(row) for row in side.groups],
+        "kernels": [
+            {"name": row.name, "kind": row.kind, "count": row.count, "seconds": row.seconds} for row in side.kernels
+        ],
+        "operators": [
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "phase": row.phase,
+                "operator": row.work.family,
+                "shapes": row.work.sizes,
+                "precision": row.work.precision,
+                "count": row.count,
+                "seconds": row.seconds,
+                "flops": row.work.flops,
+                "tflops": row.tflops,
+                "share_of_probe": ceiling.share(row, probe),
+                "kernel": row.kernel or None,
+            }
+            for row in side.operators
+        ],
+        "remarks": list(side.remarks),
+    }
+
+
+def of_pair(
+    sides: tuple[Breakdown, Breakdown], probes: tuple[Probe | None, Probe | None], aligned: list[Aligned]
+) -> dict[str, Any]:
+    """Return two traces and their differences, the second less the first, in milliseconds a step."""
+    a, b = sides
+    return {
+        "trace_version": VERSION,
+        "a": of_side(a, probes[0]),
+        "b": of_side(b, probes[1]),
+        "difference_ms": (b.step_seconds - a.step_seconds) * MS,
+        "kinds_difference_ms": {kind: (b.kinds[kind] - a.kinds[kind]) * MS for kind in KINDS},
+        "operators": [
+            {
+                "kind": one.kind,
+                "phase": one.phase,
+                "operator": one.family,
+                "shapes": one.sizes,
+                "a_ms": None if one.a is None else one.a.seconds * MS,
+                "b_ms": None if one.b is None else one.b.seconds * MS,
+                "difference_ms": one.difference_seconds * MS,
+            }
+            for one in aligned
+        ],
+    }
 
 
 if __name__ == "__main__":

@@ -34,10 +34,8 @@ FLOORS_OF_PACKAGES = {
         {"fairness", "frames"},
         {"verdict"},
         {"report"},
-        {"page", "sweeps"},
         {"bundle", "timeline"},
         {"acceptance"},
-        {"comparing"},
     ),
 }
 """Packages of each room from the ground up: a package imports only packages on lower floors."""

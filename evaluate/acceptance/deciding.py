@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from evaluate.acceptance.jobs import Job
 from evaluate.checks.entries import Entry
-from evaluate.fairness import evidence
+from evaluate.fairness import items
 from evaluate.metrics.defaults import PUBLISHED
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
-from evaluate.metrics.throughput import tokens_per_second_per_gpu
-from evaluate.verdict import deciding, inference, steadiness, verdicts
+from evaluate.metrics.steady import tokens_per_second_per_gpu
+from evaluate.verdict import deciding, inference, order, verdicts
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.sentences import NOT_COMPARABLE
 from utils.results.schema import Result
@@ -74,7 +74,7 @@ def against_published(job: Job, least: float) -> Decision:
     outcome = _Outcome(why)
     if figure is not None and not why:
         logs = [rate - math.log(figure) for rate in _logs(job)]
-        ends = [rate + steadiness.shift_to_the_end(run) for rate, run in zip(logs, job.counted, strict=True)]
+        ends = [rate + order.shift_to_the_end(run) for rate, run in zip(logs, job.counted, strict=True)]
         outcome = _judged(_mean(logs, job, 100), _mean(ends, job, 100), least, len(logs))
     return _decision(job, figure, tuned.basis or PUBLISHED, outcome)
 
@@ -193,18 +193,18 @@ def _why_no_figure(side: Sequence[Result], found: Tuning) -> str:
 
 def _why_not_whole(job: Job) -> str:
     """Return why the runs of a job may not be all of it, or their steps not all of their time; empty if they are."""
-    share, slack = evidence.outside(job.counted)
+    share, slack = items.outside(job.counted)
     if share is None:
         return "a run has no second timer of its steps"
-    if share > max(evidence.SHARE_OUTSIDE, slack):
+    if share > max(items.SHARE_OUTSIDE, slack):
         return f"{share:.0%} of the training loop is in no step"
     item = deciding.planned(_pair(job, job))
     return f"{item.note}: {item.a}" if item.is_unproven else ""
 
 
 def _why_not_steady(job: Job, whose: str = "") -> str:
-    without, _ = steadiness.unsteady([(job.machine or "the baseline", job.counted)])
-    return f"no steady state in {whose}{steadiness.listed(without)}" if without else ""
+    without, _ = order.unsteady([(job.machine or "the baseline", job.counted)])
+    return f"no steady state in {whose}{order.listed(without)}" if without else ""
 
 
 def _percent(found: inference.Estimate) -> Interval:

@@ -14,9 +14,8 @@ from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.report.groups import by_key
-from evaluate.verdict.layouts import Layout, fastest, layout_of
 from evaluate.verdict.pairs import BEST
-from evaluate.verdict.side_names import device_name, in_words, setting_of
+from evaluate.verdict.side_names import Layout, device_name, fastest, in_words, layout_of, setting_of
 from utils.results.schema import Result
 
 

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from evaluate.checks.recorded import is_complete, longest_equal
-from evaluate.metrics.change_points import Floats
+from evaluate.metrics.steady import Floats
 from utils.results.schema import Result
 
 EQUAL_IN_A_ROW = 10

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evaluate.checks import board, clock, consistency, course, energy, limits, other_settings
-from evaluate.checks.ranges import out_of_range
-from evaluate.checks.several import copied_runs, overlapping_runs
-from evaluate.inputs import earlier, extracted, mlperf_logs
-from evaluate.metrics.measured_rate import Probes, attach, load_probes
-from evaluate.metrics.profiles import Profiles, load_profiles
+from evaluate.checks import board, clock, consistency, course, energy, limits
+from evaluate.checks.board import copied_runs, overlapping_runs
+from evaluate.checks.limits import out_of_range
+from evaluate.inputs import earlier, mlperf_logs
+from evaluate.metrics.measured_rate import Probes, Profiles, attach, load_probes, load_profiles
 from utils.input_files import files_below
 from utils.results import store
 from utils.results.schema import Result
@@ -47,7 +46,7 @@ REJECTING = (
     board.memory_fits,
     energy.energy_covers_the_boards,
     energy.power_fits_the_boards,
-    other_settings.extra_settings_agree,
+    consistency.extra_settings_agree,
 )
 WARNING = (
     consistency.data_is_seen_once,
@@ -172,7 +171,7 @@ def read_results(paths: Sequence[Path]) -> Found:
             advice = f"check an archive with --bundle {path}" if path.suffix == ".zip" else "name a folder or a result"
             raise store.ResultError(f"{path}: is no result, wanted a folder or train_*.json; {advice}")
         found.unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
-    for path in (*store.find(paths), *earlier.find(paths), *extracted.find(paths)):
+    for path in (*store.find(paths), *earlier.find(paths), *earlier.find_extracted(paths)):
         try:
             found.results.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
         except store.ResultError as error:

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from evaluate.fairness import kernels, losses, pair_conditions
-from evaluate.fairness.environment import environment
-from evaluate.fairness.evidence import OUTSIDE, evidence
+from evaluate.fairness import losses, pair_conditions
+from evaluate.fairness.environment import attention, environment, fused_ops, of_hf, product
 from evaluate.fairness.items import (
     ALLOWED,
     BLOCKING,
     NOT_KNOWN,
+    OUTSIDE,
     SAME,
     UNKNOWN,
     Item,
     Sides,
     Values,
     compared,
+    evidence,
     unless_all,
     values,
 )
@@ -189,7 +190,7 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     for keys, state in ((MODEL, BLOCKING), (WORK, BLOCKING), (LAYOUT, layout), (MEANS, means)):
         for key, name in keys.items():
             if key == "attention_backend":
-                yield kernels.attention(sides, state)
+                yield attention(sides, state)
             else:
                 yield _item(name, _of_setting(sides, key), state)
     if any("fp32" in side for side in values(sides, "resolved_config", "precision")):
@@ -197,8 +198,8 @@ def _resolved(sides: Sides) -> Iterator[Item]:
         yield from unless_all(None, FLOAT32_PRODUCTS, products, BLOCKING)
     libraries = [[name or NOT_KNOWN for name in side] for side in values(sides, "resolved_config", "attention_library")]
     yield from unless_all(NOT_KNOWN, "attention library", libraries, ALLOWED)
-    yield from kernels.product(sides)
-    yield from kernels.of_hf(sides, means)
+    yield from product(sides)
+    yield from of_hf(sides, means)
     for key, name in ONLY_IF_TRUE.items():
         traits = [[one["resolved_config"].get(key, False) for one in side] for side in sides]
         if any(traits[0] + traits[1]):
@@ -212,7 +213,7 @@ def _of_setting(sides: Sides, key: str) -> Values:
     if key == "seed":
         return _as_one(found)
     if key == "fused_ops":
-        return kernels.fused_ops(sides)
+        return fused_ops(sides)
     if key in MAY_BE_NONE:  # a null was read back where anything of the model was
         layers = values(sides, "resolved_config", "num_layers")
         return [

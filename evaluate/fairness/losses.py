@@ -10,9 +10,9 @@ import numpy as np
 
 from evaluate.checks.recorded import longest_equal
 from evaluate.fairness.items import BLOCKING, UNKNOWN, Item, Sides, Values, fits, values
-from evaluate.metrics.change_points import Floats
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
+from evaluate.metrics.steady import Floats
 from utils.results.schema import Result
 
 FIRST_LOSS_EQUAL_INIT = 1e-3

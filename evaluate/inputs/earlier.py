@@ -12,11 +12,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import earlier_names as names, sections
+from evaluate.inputs import earlier_names, earlier_names as names
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of, distinct, files_below, parse_json
 from utils.results import schema, store
@@ -34,7 +36,7 @@ fifth of the steps as warm-up, so one of these means must match."""
 CORE_RATIO = re.compile(r"per_(gpu_)?core|per_cuda_core|per_stream_processor")
 
 Content = Mapping[str, Any]
-_section = partial(sections.filled, reason=NOT_THERE)
+_section = partial(earlier_names.filled, reason=NOT_THERE)
 
 
 def is_named(path: Path) -> bool:
@@ -210,3 +212,30 @@ def _warnings(content: Content) -> list[str]:
     left_out = ", ".join(key for key in _summary(content) if CORE_RATIO.search(key))
     cores = [f"{left_out}: left out; cores of different vendors are different things"] if left_out else []
     return ["an earlier format: it proves neither data nor model nor the settings that ran", *cores]
+
+
+# Results that `evaluate.extract --output NAME.json` made from a log, found under any name.
+
+_MARK = re.compile(rb'^ "source": ?"log",?$', re.MULTILINE)
+"""The line that evaluate/inputs/from_log.py has written; in all results it comes before the samples."""
+_SEARCHED_BYTES = 1 << 16
+"""Enough for what comes before: large files of other kinds are not read whole."""
+
+
+def find_extracted(paths: Iterable[Path]) -> list[Path]:
+    """Return the results of logs below the folders among `paths` that are not named as results are, sorted."""
+    below = ((path.relative_to(one), path) for one in paths if one.is_dir() for path in files_below(one, "*.json")[0])
+    others = (
+        path
+        for place, path in below
+        if store.SUPERSEDED not in place.parts and not fnmatchcase(path.name, store.PATTERN) and not is_named(path)
+    )
+    return distinct(filter(_is_extracted, others))
+
+
+def _is_extracted(path: Path) -> bool:
+    with suppress(OSError):  # a file that may not be read and has no name of ours is none of ours
+        if path.is_file():
+            with path.open("rb") as file:
+                return _MARK.search(file.read(_SEARCHED_BYTES)) is not None
+    return False

@@ -116,3 +116,12 @@ def precision(given: Any) -> str | None:
     """Return our name of a precision."""
     name = text(given)
     return PRECISIONS.get(name.lower(), name.lower()) if name else None
+
+
+# Sections of a result whose values are only partly known.
+
+
+def filled(name: str, known: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """Return the section `name` with the known values; every other key is null and has `reason`."""
+    values = {key: known.get(key) for key in SECTIONS[name]}
+    return values | {"reasons": {key: reason for key, value in values.items() if value is None}}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import sections
+from evaluate.inputs import earlier_names
 from utils.frameworks import VENDOR_OF
 from utils.logs.lines import RunLog
 from utils.logs.reader import ASKED
@@ -60,8 +60,8 @@ def build(run: RunLog, given: Given, paths: list[Path], command: str) -> dict[st
         "identity_sha256": sha256_json({"logs": sorted(log["sha256"] for log in logs), "said": dict(given)}),
         "training_config": config,
         "resolved_config": _resolved(run, config),
-        "energy_metrics": sections.filled("energy_metrics", {}, NO_ENERGY),
-        "fingerprint": sections.filled("fingerprint", {}, "the log does not say what was read"),
+        "energy_metrics": earlier_names.filled("energy_metrics", {}, NO_ENERGY),
+        "fingerprint": earlier_names.filled("fingerprint", {}, "the log does not say what was read"),
         **_measured(run, tokens, config["num_gpus"]),
     }
     result["platform"], how = _platform(run, given)
@@ -86,7 +86,7 @@ def _training_config(run: RunLog, given: Given) -> dict[str, Any]:
     batch = (config["micro_batch_size"] or 0) * (config["dp"] or 0)
     if batch and config["global_batch_size"] % batch == 0:
         config["gradient_accumulation"] = config["global_batch_size"] // batch
-    return sections.filled("training_config", _with_recipe(config), NOT_IN_LOG)
+    return earlier_names.filled("training_config", _with_recipe(config), NOT_IN_LOG)
 
 
 def _platform(run: RunLog, given: Given) -> tuple[str, list[str]]:
@@ -106,7 +106,7 @@ def _resolved(run: RunLog, config: dict[str, Any]) -> dict[str, Any]:
     known = {key: fact.value for key, fact in recorded.items() if fact and fact.where != ASKED}
     counted = {"vocab_size": run.facts.get("padded_vocab_size"), "parameter_count": run.facts.get("parameter_count")}
     known |= {key: fact.value for key, fact in counted.items() if fact}
-    return sections.filled("resolved_config", _with_recipe(known), NOT_IN_LOG)
+    return earlier_names.filled("resolved_config", _with_recipe(known), NOT_IN_LOG)
 
 
 def _with_recipe(config: dict[str, Any]) -> dict[str, Any]:
@@ -122,14 +122,14 @@ def _gpu_info(run: RunLog, given: Given, platform: str, num_gpus: int) -> dict[s
         "total_memory_gb": round(total.gb, 3) if total else None,
         "software_stack": _STACKS.get(platform),
     }
-    return sections.filled("gpu_info", known, NOT_IN_LOG)
+    return earlier_names.filled("gpu_info", known, NOT_IN_LOG)
 
 
 def _provenance(run: RunLog, logs: list[dict[str, str]], command: str) -> dict[str, Any]:
     """Return the host and the digests of the logs, and the code that read them; not the machine that read them."""
     own = origin.describe(command, "", "")
     known = {key: own[key] for key in ("git_commit", "git_dirty", "code_sha256", "command")}
-    return sections.filled("provenance", known | {"host": run.fact("host")}, NOT_IN_LOG) | {"logs": logs}
+    return earlier_names.filled("provenance", known | {"host": run.fact("host")}, NOT_IN_LOG) | {"logs": logs}
 
 
 def _check_model(result: dict[str, Any], given: Given) -> None:

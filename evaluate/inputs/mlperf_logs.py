@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import mlperf_run, sections
+from evaluate.inputs import earlier_names, mlperf_run
 from evaluate.inputs.mlperf_run import MlperfLogError, MlperfRun, count
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of, distinct, files_below, json_of
@@ -37,7 +37,7 @@ DESCRIPTION = "system.json"
 LEAST_FACTOR = 0.01
 BENCHMARKS = {"llama31_8b": ("llama", "full")}
 VENDORS = {"amd": "amd", "nvidia": "nvd"}
-_section = partial(sections.filled, reason=NOT_IN_LOG)
+_section = partial(earlier_names.filled, reason=NOT_IN_LOG)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "gpu_info": _section("gpu_info", {"device_name": one.accelerator, "device_count": one.gpus}),
         "training_config": _section("training_config", config),
         "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
-        "performance_metrics": sections.filled(
+        "performance_metrics": earlier_names.filled(
             "performance_metrics",
             summarize(times, one.global_batch_size * one.sequence_length, one.gpus),
             "an MLPerf log does not tell how long it waits for samples",

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from evaluate.metrics.figures import Figure, unknown
-from evaluate.metrics.peak import UNIT, format_of
-from evaluate.metrics.profiles import files_around
+from evaluate.metrics.partition import UNIT, format_of
 from utils.housekeeping.inventory import OUTPUT_LAYOUT
-from utils.input_files import read_each
-from utils.results import probe_file
+from utils.input_files import files_below, read_each
+from utils.results import probe_file, profile_file
 from utils.results.probe_file import Probe, ProbeError
-from utils.results.profile_file import Profile
+from utils.results.profile_file import Profile, ProfileError
 from utils.results.schema import Result, time_of
 
 PATTERN = "probe_*.json"
@@ -126,3 +125,30 @@ def moment_of(result: Result, key: str = "started_utc") -> datetime | None:
         return time_of(result["provenance"][key])
     except ValueError:
         return None
+
+
+# Files beside results: those around their folders, and the profiles of jobs, `profiles/<job>/profile.json`.
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """All profiles that were found, and the errors of files that could not be read as profiles."""
+
+    found: tuple[Profile, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+def load_profiles(paths: Iterable[Path]) -> Profiles:
+    """Return the profiles below these folders and in `profiles/` beside them, which may be that of OUTPUT_DIR.
+
+    Traces are not read.
+    """
+    files = files_around(paths, profile_file.NAME, f"{profile_file.FOLDER}/*/{profile_file.NAME}")
+    ours = (file for file in files if file.parent.parent.name == profile_file.FOLDER)
+    return Profiles(*read_each(ours, profile_file.read, ProfileError))
+
+
+def files_around(paths: Iterable[Path], name: str, beside: str) -> Iterator[Path]:
+    """Yield the files of a name below these folders, and those that fit `beside` in their parents, by folder."""
+    for folder in (path if path.is_dir() else path.parent for path in paths):
+        yield from sorted({*files_below(folder, name)[0], *filter(Path.is_file, folder.parent.glob(beside))})

@@ -14,10 +14,9 @@ from dataclasses import replace
 from evaluate.metrics.capacity import capacity, micro_batch_that_would_fit, spec_of
 from evaluate.metrics.figures import Figure, quotient, unknown
 from evaluate.metrics.measured_rate import measured_rate
-from evaluate.metrics.peak import dense_peak
+from evaluate.metrics.partition import dense_peak
 from evaluate.metrics.prices import HOUR_SECONDS, Price, cost, time_to_loss, time_to_mlperf_target
-from evaluate.metrics.steady import step_times
-from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
+from evaluate.metrics.steady import step_times, tokens_per_second, tokens_per_second_per_gpu
 from utils.hardware.devices import Device, find_device
 from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
 from utils.results.schema import Result

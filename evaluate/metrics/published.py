@@ -18,8 +18,8 @@ from evaluate.metrics.defaults import LEAST_PERCENT
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.measured_rate import moment_of
 from evaluate.metrics.metrics import device_of
-from evaluate.metrics.peak import format_of
-from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.metrics.partition import format_of
+from evaluate.metrics.steady import tokens_per_second_per_gpu
 from utils.results.schema import Result
 
 PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"

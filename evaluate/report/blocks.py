@@ -1,7 +1,7 @@
 """The parts of a report. Each report is a list of these blocks, and every renderer shows all reports.
 
 Blocks hold facts: numbers with their runs, lines, functions that draw. `renderers.py` has the terminal and Markdown,
-`evaluate/page/page.py` HTML, `pictures.py` PNG.
+`evaluate/report/page.py` HTML, `pictures.py` PNG.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
 from evaluate.report.groups import Group, Row, Spread, grouped, without_copies
-from evaluate.report.notes import notes
-from evaluate.report.scaling import scaling
+from evaluate.report.notes import notes, scaling
 from evaluate.report.tables import counted, plain
 from evaluate.verdict import gap, inference, pairs, verdicts
 from evaluate.verdict.gap import Gap

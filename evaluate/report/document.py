@@ -8,7 +8,7 @@ from functools import lru_cache
 from evaluate.checks.entries import Entry
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.metrics.figures import Metrics, combined, sections
-from evaluate.report import panels, scaling
+from evaluate.report import panels
 from evaluate.report.blocks import (
     DIGITS,
     HINT,
@@ -27,8 +27,8 @@ from evaluate.report.blocks import (
 )
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Row, run_label
-from evaluate.report.notes import few_runs, notes
-from evaluate.report.own_files import ADVICE, HEADING
+from evaluate.report.notes import EXPLANATION, HEADER, few_runs, notes, scaling, scaling_cells
+from evaluate.report.renderers import ADVICE, HEADING
 from evaluate.report.tables import wrapped
 from evaluate.verdict.gap import MOST_OPERATORS
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
@@ -101,9 +101,9 @@ def blocks(comparison: Comparison) -> list[Block]:
     tally = f"{comparison.tally}; {weak} weakened. " if len(judged) > 1 else ""
     summary = Lines([f"{tally}{comparison.question}." if judged else comparison.headline])
     found += [*cards, *picture, summary] if len(cards) <= CARDS_FIRST else [summary, *picture, *cards]
-    if comparison.by == "nodes" and (scales := scaling.scaling(comparison.groups)):
-        table = Table("Scaling", scaling.HEADER, list(map(scaling.cells, scales)), 1)
-        found += [Heading("Scaling", 2, "scaling"), table, Lines([scaling.EXPLANATION], HINT)]
+    if comparison.by == "nodes" and (scales := scaling(comparison.groups)):
+        table = Table("Scaling", HEADER, list(map(scaling_cells, scales)), 1)
+        found += [Heading("Scaling", 2, "scaling"), table, Lines([EXPLANATION], HINT)]
     found.append(Details(list(_why(comparison))))
     titles = [group.key.title for group in comparison.groups]
     for number, group in enumerate(comparison.groups):
@@ -206,7 +206,7 @@ def _why(comparison: Comparison) -> Iterator[Block]:
         if gap is None:
             continue
         from evaluate.report import trace_blocks  # most comparisons have no profile
-        from evaluate.timing.pairing import align
+        from evaluate.timing.ceiling import align
 
         names = (one.pair.a_name, one.pair.b_name)
         yield Heading(f"{names[1]} against {names[0]}, {pair_title(one.pair)}", 3)

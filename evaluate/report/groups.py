@@ -17,8 +17,7 @@ from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import content_of
 from evaluate.metrics import metrics
 from evaluate.metrics.partition import kind_of
-from evaluate.metrics.steady import step_times, steps_text
-from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.metrics.steady import step_times, steps_text, tokens_per_second_per_gpu
 from evaluate.report.tables import plain
 from evaluate.verdict.pairs import place
 from utils.results.schema import Result

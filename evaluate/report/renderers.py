@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from evaluate.report.blocks import HINT, LIST, Block, Card, Cell, Folded, Heading, Lines, Table, Value, flat
 from evaluate.report.tables import BOLD, NORMAL, bullets, markdown_table, markdown_text, plain, text_table
 from utils.arguments import VERSION
+from utils.own_files import Recogniser, content_of, is_png, json_with
 
 WIDEST, UNBROKEN = 100, 100_000
 """Columns of text on a wide terminal, or on none; and of lines that other programs read, or that are to be copied."""
@@ -100,3 +102,38 @@ def _cell(cell: Cell) -> str:
     if not isinstance(cell, Value):
         return cell
     return f"{cell.text}, {cell.range}" if cell.range else cell.text
+
+
+# Recognition of compare.{json,md,html,png}, also of earlier versions: only these are replaced.
+
+is_comparison = json_with("comparison_version", "groups")
+TITLE = "Comparison of training runs"
+"""Title of every compare.html."""
+HEADING, ADVICE = "Comparison", "shows every rule it breaks"
+"""Title of every compare.md, and words of its last section, the method."""
+
+
+def _is_markdown(path: Path) -> bool:
+    content = content_of(path)
+    return content.startswith(f"# {HEADING}\n\n".encode()) and ADVICE.encode() in content
+
+
+def html_titled(title: str) -> Recogniser:
+    """Return a recogniser of pages with this title."""
+    return lambda path: f"<title>{title}</title>".encode() in content_of(path)
+
+
+def _is_picture(path: Path) -> bool:
+    """Recognise a PNG by its text; that of an earlier version has none, and stands beside a compare.json of ours."""
+    content = content_of(path)
+    is_without_text = content.startswith(b"\x89PNG") and b"tEXt" not in content
+    return is_png(path) or (is_without_text and is_comparison(path.with_suffix(".json")))
+
+
+RECOGNISERS: Mapping[str, Recogniser] = {
+    "json": is_comparison,
+    "md": _is_markdown,
+    "html": html_titled(TITLE),
+    "png": _is_picture,
+}
+"""Recogniser of each format."""

@@ -9,7 +9,7 @@ from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Pictures, 
 from evaluate.report.tables import cut, number
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
-from evaluate.timing.pairing import Aligned
+from evaluate.timing.ceiling import Aligned
 from evaluate.timing.tables import OperatorRow
 from evaluate.verdict.gap import Gap
 from utils.kinds import (

@@ -1,7 +1,7 @@
 """Levels of a quantity over time, found by change points, and a test of each change between two of them.
 
 A block is the runs of one day with the same versions; its value is their mean, or their median from three runs on, so
-that one odd run of three moves nothing. Change points over the blocks (evaluate/metrics/change_points.py) are
+that one odd run of three moves nothing. Change points over the blocks (evaluate/metrics/steady.py) are
 candidates: two neighbouring levels are joined unless a t-test, corrected for the places at which a change can be
 (Bonferroni), tells them apart. The unit of the test is the block, because the runs of one day share its conditions;
 with fewer than ENOUGH_BLOCKS blocks, it is the run. All values are logarithms.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluate.metrics import change_points
+from evaluate.metrics import steady
 
 LEVEL = 0.01
 """Chance of a change, in a series without any, before the band: docs/history.md has the simulated rates."""
@@ -139,7 +139,7 @@ class Levels:
         changes = np.diff(values) - np.mean(np.diff(values))
         power = float(changes @ changes)
         correlation = 1 + 2 * float(changes[1:] @ changes[:-1]) / power if power else 0.0
-        correlation = min(change_points.HIGHEST_CORRELATION, max(0.0, correlation))
+        correlation = min(steady.HIGHEST_CORRELATION, max(0.0, correlation))
         degrees = len(changes) - 1
         variance = max(self.limits.least_noise**2, power / degrees / 2 / (1 - correlation))
         error = math.sqrt(2 * variance / width * (1 + correlation) / (1 - correlation))
@@ -158,9 +158,9 @@ def find(blocks: Sequence[Sequence[float]], limits: Limits) -> Levels:
     centres = np.array([_centre(block) for block in blocks])
     smooth, odd = centres, tuple[int, ...]()
     if len(centres) >= FEWEST_FOR_ODD:
-        smooth = change_points.clipped(centres, REACH, limits.least_change)
+        smooth = steady.clipped(centres, REACH, limits.least_change)
         odd = tuple(int(place) for place in np.flatnonzero(smooth != centres))
-    ends = change_points.segment_ends(smooth, 1, PENALTY) if len(centres) > 1 else [1]
+    ends = steady.segment_ends(smooth, 1, PENALTY) if len(centres) > 1 else [1]
     ends = _confirmed(blocks, ends, odd, limits)
     levels = tuple(_level(blocks, start, end, odd) for start, end in zip([0, *ends[:-1]], ends, strict=True))
     return Levels(tuple(map(tuple, blocks)), levels, odd, limits)
@@ -205,7 +205,7 @@ def _noise(blocks: Sequence[Sequence[float]], parts: Sequence[Sequence[int]], li
         return Noise(limits.assumed_noise or 0.0, math.inf if limits.assumed_noise else 0.0, False)
     variance = float(residuals @ residuals) / degrees
     if is_of_blocks:
-        variance *= change_points.inflation(residuals)
+        variance *= steady.inflation(residuals)
     return Noise(max(limits.least_noise, math.sqrt(variance)), degrees, is_of_blocks)
 
 

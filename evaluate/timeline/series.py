@@ -24,7 +24,7 @@ from evaluate.fairness.items import as_number
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.measured_rate import moment_of
 from evaluate.metrics.metrics import last_loss, utilisation
-from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
 from evaluate.timeline.states import state_of, versions_of
 from evaluate.verdict.side_names import device_name, telling

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluate.timing import stacks, steps, tables
-from evaluate.timing.intervals import Floats, Windows, covered, exclusive
+from evaluate.timing import steps, tables
 from evaluate.timing.stream import TraceError
 from evaluate.timing.tables import GroupRow, OperatorRow, Row, select
-from evaluate.timing.trace_file import NONE, Columns, Integers, Trace, at, read
+from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered, exclusive, read
 from utils.kinds import (
     COMMUNICATION,
     COMPUTE,
@@ -79,7 +78,7 @@ def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | 
     is_of_host = not len(trace.work)
     if is_of_host and device is not None:
         raise TraceError(f"{trace.path}: --device: got {device}, the trace has no work of a device")
-    own = stacks.walk(trace, own_times=is_of_host)
+    own = steps.walk(trace, own_times=is_of_host)
     if is_of_host:
         windows, numbers, remarks = steps.choose(trace, wanted, np.empty(0))
         work = _of_host(trace, own)

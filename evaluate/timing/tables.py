@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from evaluate.timing.intervals import Floats, Windows, covered
-from evaluate.timing.shapes import Work, work_of
-from evaluate.timing.trace_file import NONE, Columns, Integers, Trace, at
+from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered
 from utils.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 
 TERA = 1e12
@@ -141,3 +142,106 @@ def _exposed(windows: Windows, spans: tuple[Floats, Floats], computing: tuple[Fl
     """Return the seconds of the spans in which nothing computes."""
     start, end = (np.concatenate([a, b]) for a, b in zip(spans, computing, strict=True))
     return covered(windows, start, end) - covered(windows, *computing)
+
+
+# Sizes, floating-point operations and precision of operators, from the shapes that torch.profiler records.
+#
+# A matrix product of (m, k) and (k, n) counts 2*m*n*k. Attention counts its two matrix products, half of them if the
+# operator is causal; a backward pass has five instead of two, since it computes the scores again (Dao,
+# FlashAttention-2, arXiv 2307.08691, sections 2.3 and 3.1).
+
+_FIRST_MATRIX = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::_int_mm": 0,
+    "aten::_scaled_mm": 0,
+    "aten::addmm": 1,
+    "aten::addmm_": 1,
+    "aten::baddbmm": 1,
+    "aten::baddbmm_": 1,
+    "aten::_addmm_activation": 1,
+}
+"""Place of the first matrix among the inputs (torch/_meta_registrations.py, native_functions.yaml)."""
+CAUSAL_PLACE = {
+    "aten::_flash_attention_forward": 8,
+    "aten::_flash_attention_backward": 11,
+    "aten::_scaled_dot_product_flash_attention": 4,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": 4,
+    "aten::_scaled_dot_product_efficient_attention": 6,
+    "aten::_scaled_dot_product_cudnn_attention": 6,
+    "aten::_scaled_dot_product_flash_attention_backward": 11,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": 7,
+    "aten::_scaled_dot_product_efficient_attention_backward": 11,
+    "aten::_scaled_dot_product_cudnn_attention_backward": 14,
+}
+"""Place of `is_causal` among the inputs (native_functions.yaml of torch 2.4 to 2.13)."""
+_PRECISIONS = {"c10::BFloat16": "bf16", "float": "fp32"}
+_TOKENS_BEFORE_HEADS = ("aten::_flash_attention_forward", "aten::_flash_attention_backward")
+"""Operators whose tensors are (batch, tokens, heads, width); those of the others are (batch, heads, tokens, width)."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Computation of one call of an operator."""
+
+    family: str
+    """Name that operators with the same computation share."""
+    sizes: str
+    """Sizes as text, equal for equal computation."""
+    flops: float | None
+    """Floating-point operations of one call; None if they cannot be told from the shapes."""
+    precision: str | None
+    """`bf16`, `fp8` or `fp32` of the inputs; None for any other."""
+
+
+def work_of(name: str, shapes: Sequence[Any] | None) -> Work:
+    """Return what one call of the operator `name` computes; `shapes` is an entry of `Trace.shapes`, or None."""
+    dims = _parsed(shapes[0]) if shapes else []
+    types = _parsed(shapes[1]) if shapes else []
+    try:
+        if name in _FIRST_MATRIX:
+            return _product(dims, types, _FIRST_MATRIX[name])
+        if name in CAUSAL_PLACE:
+            return _attention(name, dims, types, _parsed(shapes[2]) if shapes else [])
+    except (LookupError, TypeError, ValueError):
+        pass  # shapes of another form than this operator's: it is then known by its name alone
+    sizes = " ".join(str(one).replace("[", "(").replace("]", ")") for one in dims if one != [])
+    return Work(name, sizes, None, None)
+
+
+def _product(dims: Sequence[Any], types: Sequence[Any], place: int) -> Work:
+    left, right = dims[place], dims[place + 1]
+    *batch, m, k = left
+    n = right[-1]
+    if len(left) != len(right) or len(batch) > 1 or right[-2] != k:
+        raise ValueError
+    sizes = " x ".join([*(f"{size} of" for size in batch), f"({m}, {k})", f"({k}, {n})"]).replace("of x", "of")
+    return Work("matrix product", sizes, 2.0 * math.prod(batch) * m * n * k, _precision(types, place))
+
+
+def _attention(name: str, dims: Sequence[Any], types: Sequence[Any], concrete: Sequence[Any]) -> Work:
+    is_backward = name.endswith("_backward")
+    place = 1 if is_backward else 0
+    (batch, heads, queries, width), (_, _, keys, _), _ = dims[place : place + 3]
+    if name in _TOKENS_BEFORE_HEADS:
+        (_, queries, heads, _), (_, keys, _, _) = dims[place : place + 2]
+    flops = 2.0 * (5 if is_backward else 2) * batch * heads * queries * keys * width
+    causal = concrete[CAUSAL_PLACE[name]] if len(concrete) > CAUSAL_PLACE[name] else ""
+    share = {"True": 0.5, "False": 1.0}.get(causal)
+    sizes = f"{batch} x {heads} heads, {queries} x {keys} tokens, width {width}{', causal' if share == 0.5 else ''}"
+    family = f"attention {'backward' if is_backward else 'forward'}"
+    return Work(family, sizes, None if share is None else share * flops, _precision(types, place))
+
+
+def _precision(types: Sequence[Any], place: int) -> str | None:
+    found = str(types[place]) if place < len(types) else ""
+    return "fp8" if "Float8" in found else _PRECISIONS.get(found)
+
+
+def _parsed(text: str) -> list[Any]:
+    """Return the list whose text was kept; an empty one for anything else."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    return found if isinstance(found, list) else []

@@ -1,6 +1,6 @@
 """The step from the runs of a pair to its word: the estimate, the verdict on it, and what would decide it otherwise.
 
-The word stands only if each run has a steady state (evaluate/verdict/steadiness.py).
+The word stands only if each run has a steady state (evaluate/verdict/order.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import job_of, machine_of, machines
 from evaluate.fairness.certificate import RUNS
 from evaluate.fairness.items import ALLOWED, NOT_KNOWN, SAME, UNKNOWN, Item
-from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
-from evaluate.verdict import inference, steadiness
+from evaluate.metrics.steady import tokens_per_second, tokens_per_second_per_gpu
+from evaluate.verdict import inference, order
 from evaluate.verdict.more_runs import wall_seconds, would_decide
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import with_interval
@@ -93,7 +93,7 @@ def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
     names, clause = (pair.a_name, pair.b_name), None
     reasons = [f"no interval: {names[place]}: {why}" for place, why in found.sides_without_spread] or [reason]
     if why := _why_not_steady(judged, word, factor):
-        word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {steadiness.WOULD_DECIDE}"
+        word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {order.WOULD_DECIDE}"
     elif word == inference.UNDECIDED:
         a, b = map(wall_seconds, pair.counted)
         added = replace(found, selection=max(found.selection, math.prod(pair.layouts) * inference.ADDED_SELECTION))
@@ -110,9 +110,9 @@ def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
 
 def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
     """Return why a verdict cannot stand on the runs' steady states; empty if it can."""
-    without, drifting = steadiness.unsteady(judged.pair.sides)
+    without, drifting = order.unsteady(judged.pair.sides)
     if without:
-        return f"no steady state in {steadiness.listed(without)}"
+        return f"no steady state in {order.listed(without)}"
     if not drifting or word == inference.UNDECIDED:
         return ""
     ended = estimate(judged.pair, at_the_end=True)
@@ -120,7 +120,7 @@ def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
     if inference.decide(ended, p_value, judged.band)[0] == word:
         return ""
     return (
-        f"not {word} for certain, because the step times drift in {steadiness.listed(drifting)}: with each at "
+        f"not {word} for certain, because the step times drift in {order.listed(drifting)}: with each at "
         f"the level on which it ends, the ratio would be {with_interval(ended.ratio, ended.low, ended.high)}"
     )
 
@@ -136,5 +136,5 @@ def run_of(result: Result, is_of_job: bool = False, at_the_end: bool = False) ->
     at the level on which they end."""
     rate = tokens_per_second(result) if is_of_job else tokens_per_second_per_gpu(result)
     assert rate is not None
-    shift = steadiness.shift_to_the_end(result) if at_the_end else 0.0
+    shift = order.shift_to_the_end(result) if at_the_end else 0.0
     return inference.Run(machine_of(result), math.log(rate) + shift)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluate.metrics import measured_rate
 from evaluate.metrics.measured_rate import Probes
-from evaluate.metrics.peak import format_of
+from evaluate.metrics.partition import format_of
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.errors import DataError
 from utils.kinds import KINDS, PHASES
@@ -70,7 +70,7 @@ def gaps(judged: Sequence[Judged], profiles: Sequence[Profile], probes: Probes) 
 
 def as_json(gap: Gap) -> dict[str, Any]:
     """Return the value of `why` in compare.json: seconds of a step; `difference` is b less a."""
-    from evaluate.timing.pairing import align
+    from evaluate.timing.ceiling import align
 
     a, b = gap.a, gap.b
     return {

@@ -18,9 +18,19 @@ from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import Key, grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.metrics.steady import steps_text
-from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
 from evaluate.verdict.ratios import times
-from evaluate.verdict.side_names import PLATFORMS, device_name, in_words, setting_of, suffixes, terms
+from evaluate.verdict.side_names import (
+    PLATFORMS,
+    Layout,
+    compared_with,
+    device_name,
+    fastest,
+    in_words,
+    layout_of,
+    setting_of,
+    suffixes,
+    terms,
+)
 from utils.frameworks import VENDOR_OF
 from utils.results.schema import Result
 

@@ -15,10 +15,10 @@ from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.metrics.defaults import BAND
 from evaluate.metrics.published import Tuning
 from evaluate.verdict import inference
+from evaluate.verdict.order import listed
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import Scaling, written
 from evaluate.verdict.saving import Saving
-from evaluate.verdict.steadiness import listed
 from utils.models import MODELS
 from utils.results.schema import Result
 

@@ -15,14 +15,13 @@ from evaluate.metrics import steady
 from evaluate.metrics.defaults import BAND
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import tuning
-from evaluate.metrics.steady import step_times
-from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
+from evaluate.metrics.steady import step_times, tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import deciding, inference, order
 from evaluate.verdict.deciding import run_of
-from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.pairs import BEST, MAY_DIFFER, Pair
 from evaluate.verdict.ratios import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, weaknesses
+from evaluate.verdict.side_names import layout_of
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 

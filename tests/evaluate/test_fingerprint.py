@@ -31,12 +31,15 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def test_digests_and_counts_are_printed(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, prefix)["manifest_differs"] is None, "without a manifest nothing is reported as equal"
-    write_manifest(prefix)
     found = told(capsys, prefix)
-    assert found["bin_sha256"] == hashlib.sha256(b"\1\0\2\0\3\0").hexdigest()
-    assert (found["documents"], found["sequences"], found["tokens"]) == (3, 2, 3)
-    assert found["manifest_differs"] == []
+    assert found["manifest_differs"] is None, "without a manifest nothing is reported as equal"
+    assert found["token_stream_sha256"] is None and found["token_stream_batches"] is None
+    assert "--platform" in found["reasons"]["token_stream_sha256"]
+    write_manifest(prefix)
+    wanted = {"bin_sha256": hashlib.sha256(b"\1\0\2\0\3\0").hexdigest(), "manifest_differs": []}
+    wanted |= {"documents": 3, "sequences": 2, "tokens": 3}
+    found = told(capsys, prefix)
+    assert {key: found[key] for key in wanted} == wanted
 
 
 def test_a_manifest_of_another_pair_is_an_error(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,12 +69,6 @@ def test_the_tokenizer_is_that_of_the_manifest_or_of_the_named_folder(
     assert (found["tokenizer_sha256"], found["manifest_differs"]) == ("5" * 64, [])
     differing = told(capsys, prefix, "--tokenizer", str(tokenizer), code=1)
     assert (differing["tokenizer_sha256"], differing["manifest_differs"]) == (named, ["tokenizer_sha256"])
-
-
-def test_without_settings_the_order_of_the_tokens_is_unknown(prefix: Path, capsys: Capture) -> None:
-    found = told(capsys, prefix)
-    assert found["token_stream_sha256"] is None and found["token_stream_batches"] is None
-    assert "--platform" in found["reasons"]["token_stream_sha256"]
 
 
 SETTINGS = ("GBS=4", "MBS=1", "SL=64", "TRAIN_ITERS=30", "WARMUP_ITERS=1", "SEED=11")

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import browser
 import pytest
 from bundles import pack, written
+from changes import unknown
 from days import day, write_days
+from matplotlib.figure import Figure
 from reports import refused, save
 from sides import both
 
 from evaluate import history
+from evaluate.bundle import as_input
 from evaluate.history import main
+from evaluate.timeline import history as story, panels
+from evaluate.timeline.states import differences, versions_of
+from example import example_result
 
 SPEED = "tokens_per_second_per_gpu"
+LOSSES = [float(3 + 5 * 0.95**step) for step in range(100)]
 
 
 def told(folder: Path, *arguments: object, code: int) -> dict[str, Any]:
@@ -43,19 +52,13 @@ def versions(torch: str, driver: str = "550.1") -> dict[str, Any]:
 def test_a_slowdown_is_found_with_both_versions_that_changed_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folders = write_days(
-        tmp_path,
-        8,
-        lambda n: {"seconds": 1 / 0.95, **versions("2.8.0", "560.2")} if n >= 6 else versions("2.7.0"),
-    )
-    found = told(tmp_path, *folders, code=3)
-    (series,) = found["series"]
-    latest = track(series, SPEED)["latest"]
-    assert series["verdict"] == "slower"
+    slow = {"seconds": 1 / 0.95, **versions("2.8.0", "560.2")}
+    latest = track(
+        only(tmp_path, *write_days(tmp_path, 8, lambda n: slow if n >= 6 else versions("2.7.0")), code=3), SPEED
+    )["latest"]
     assert latest["ratio"] == pytest.approx(0.95, abs=0.01)
     assert 0.93 < latest["interval"][0] < latest["ratio"] < latest["interval"][1] < 0.97
-    assert latest["since_utc"] == "2026-10-07T04:00:00+00:00"
-    assert latest["runs"] == [18, 6]
+    assert (latest["since_utc"], latest["runs"]) == ("2026-10-07T04:00:00+00:00", [18, 6])
     changed = {(one["name"], one["before"], one["after"]) for one in latest["changed_with_it"]}
     assert changed == {("torch", "2.7.0", "2.8.0"), ("driver", "550.1", "560.2")}
     out = " ".join(capsys.readouterr().out.split())  # the terminal decides where a line ends
@@ -76,25 +79,27 @@ ONE_RUN = {"runs": 1}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "made", "options", "code", "verdict", "changes", "latest"),
+    ("seconds", "made", "options", "code", "verdict", "changes", "latest", "odd"),
     [
-        ((1.0,) * 6 + (0.94,) * 6, {}, (), 0, "faster", 1, 1 / 0.94),  # no regression
+        ((1.0,) * 6 + (0.94,) * 6, {}, (), 0, "faster", 1, 1 / 0.94, None),  # no regression
         # each step is below the band of 3 %, both are not
-        ((1.0,) * 3 + (1.02,) * 3 + (1.04,) * 6, {"noise": 0.001}, (), 3, "slower", 2, 1 / 1.04),
-        *(((1.0,) * 10, {"noise": noise}, (), 0, "steady", 0, None) for noise in (0.005, 0.02, 0.04)),
-        (RISE, {"noise": 0.001}, (), 0, "steady", 1, None),  # within the band
-        (RISE, {"noise": 0.001}, ("--band", "0.015"), 3, "slower", 1, 1 / 1.02),
-        (STEP, {}, (), 3, "slower", 1, 1 / 1.06),
-        (STEP, {}, ("--since", "2026-10-06"), 0, "steady", 0, None),  # an accepted change
-        (BAD_DAY, {}, (), 3, "slower", 1, 1 / 1.12),  # nobody knows yet that it recovers
+        ((1.0,) * 3 + (1.02,) * 3 + (1.04,) * 6, {"noise": 0.001}, (), 3, "slower", 2, 1 / 1.04, None),
+        *(((1.0,) * 10, {"noise": noise}, (), 0, "steady", 0, None, None) for noise in (0.005, 0.02, 0.04)),
+        (RISE, {"noise": 0.001}, (), 0, "steady", 1, None, None),  # within the band
+        (RISE, {"noise": 0.001}, ("--band", "0.015"), 3, "slower", 1, 1 / 1.02, None),
+        (STEP, {}, (), 3, "slower", 1, 1 / 1.06, None),
+        (STEP, {}, ("--since", "2026-10-06"), 0, "steady", 0, None, None),  # an accepted change
+        (BAD_DAY, {}, (), 3, "slower", 1, 1 / 1.12, None),  # nobody knows yet that it recovers
+        (BAD_DAY + (1.0,) * 4, {}, (), 0, "steady", 0, None, "2026-10-06"),
         # one run a day: three bad days are an alarm
-        ((1.0,) * 9 + (1.08,), ONE_RUN, (), 0, "suspected", 1, 1 / 1.08),
-        ((1.0,) * 9 + (1.08,) * 3, ONE_RUN, (), 3, "slower", 1, 1 / 1.08),
-        ((1.0, 2.0), ONE_RUN, (), 0, "too few runs", 0, None),
+        ((1.0,) * 9 + (1.08,), ONE_RUN, (), 0, "suspected", 1, 1 / 1.08, None),
+        ((1.0,) * 9 + (1.08,) * 3, ONE_RUN, (), 3, "slower", 1, 1 / 1.08, None),
+        ((1.0, 2.0), ONE_RUN, (), 0, "too few runs", 0, None, None),
     ],
 )
-def test_the_latest_level_is_judged_by_the_first_and_the_band(
+def test_the_latest_level_is_judged_by_the_first_and_the_band_and_an_odd_day_is_named(
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     seconds: tuple[float, ...],
     made: dict[str, Any],
     options: tuple[str, ...],
@@ -102,23 +107,15 @@ def test_the_latest_level_is_judged_by_the_first_and_the_band(
     verdict: str,
     changes: int,
     latest: float | None,
+    odd: str | None,
 ) -> None:
     folders = write_days(tmp_path, len(seconds), lambda n: {"seconds": seconds[n]}, **made)
     series = only(tmp_path, *folders, *options, code=code)
     found = track(series, SPEED)
     assert (series["verdict"], len(found["changes"])) == (verdict, changes)
     assert (found["latest"] and found["latest"]["ratio"]) == (latest and pytest.approx(latest, abs=0.012))
-
-
-def test_a_bad_day_that_recovers_is_named_and_gives_no_alarm(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = write_days(tmp_path, 10, lambda n: {"seconds": 1.12 if n == 5 else 1.0})
-    series = only(tmp_path, *folders, code=0)
-    assert series["verdict"] == "steady"
-    odd = track(series, SPEED)["odd"]
-    assert [one["first_utc"][:10] for one in odd] == ["2026-10-06"]
-    assert "odd day 2026-10-06" in capsys.readouterr().out
+    assert not odd or [one["first_utc"][:10] for one in found["odd"]] == [odd]
+    assert not odd or f"odd day {odd}" in capsys.readouterr().out
 
 
 def test_a_version_without_effect_is_listed_and_is_no_change(tmp_path: Path) -> None:
@@ -139,26 +136,23 @@ def test_a_run_in_two_folders_and_an_archive_counts_once(tmp_path: Path, capsys:
     archive = pack(packed).replace(tmp_path / "day1.zip")
     found = told(tmp_path, *folders, tmp_path / "again", archive, code=0)
     assert [len(one["runs"]) for one in found["series"]] == [18]
-    assert len(found["copies"]) == 6
-    assert found["not_in_a_series"] == []
+    assert (len(found["copies"]), found["not_in_a_series"]) == (6, [])
     assert "6 copies of runs in several folders: counted once." in capsys.readouterr().out
 
 
 def test_failed_rejected_and_undated_results_are_listed_and_in_no_series(tmp_path: Path) -> None:
-    folders = write_days(tmp_path, 6)
     failed, rejected, undated = day(9)
     failed |= {"status": "oom", "reason": "out of memory"}
     rejected["performance_metrics"]["avg_step_time_seconds"] = 0.5
-    undated["provenance"] |= {"started_utc": None, "finished_utc": None}
-    undated["provenance"]["reasons"] |= {"started_utc": "lost", "finished_utc": "lost"}
+    unknown("provenance", "started_utc", "finished_utc")(undated)
     save(tmp_path / "bad", failed, rejected, undated)
     (tmp_path / "bad" / "train_nvd_mega_llama_run9.json").write_text("{")
-    found = told(tmp_path, *folders, tmp_path / "bad", code=0)
+    found = told(tmp_path, *write_days(tmp_path, 6), tmp_path / "bad", code=0)
     assert [len(one["runs"]) for one in found["series"]] == [18]
-    reasons = {one["run"]: one["reason"] for one in found["not_in_a_series"]}
-    assert reasons["run 1"] == "out of memory"
-    assert "avg_step_time_seconds" in reasons["run 2"]
-    assert "no start time" in reasons["run 3"]
+    reasons = sorted((one["run"], one["reason"]) for one in found["not_in_a_series"])
+    assert [run for run, _ in reasons] == ["run 1", "run 2", "run 3"]
+    for (_, reason), said in zip(reasons, ("out of memory", "avg_step_time_seconds", "no start time"), strict=True):
+        assert said in reason
     assert [Path(one["file"]).name for one in found["unreadable"]] == ["train_nvd_mega_llama_run9.json"]
 
 
@@ -184,34 +178,24 @@ def test_runs_with_another_setting_host_or_label_never_share_a_series(tmp_path: 
 
 
 def test_a_loss_off_its_course_is_said_before_the_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    losses = [float(3.15 + 5 * 0.95**step) for step in range(100)]
-    folders = write_days(
-        tmp_path,
-        8,
-        lambda n: {"seconds": 0.9, "loss_values": losses, "provenance__git_commit": "4" * 40} if n >= 5 else {},
-    )
-    found = told(tmp_path, *folders, code=0)
-    (series,) = found["series"]
+    off = {"loss_values": [loss + 0.15 for loss in LOSSES], "provenance__git_commit": "4" * 40}
+    folders = write_days(tmp_path, 8, lambda n: {"seconds": 0.9, **off} if n >= 5 else {})
+    series = only(tmp_path, *folders, code=0)
     # the mean of the last tenth: 3 + x before, 3.15 + x after, x = 5 * mean(0.95**90 ... 0.95**99) = 0.0396
     tail = 5 * sum(0.95**step for step in range(90, 100)) / 10
-    latest = track(series, "last_loss")["latest"]
-    assert latest["ratio"] == pytest.approx((3.15 + tail) / (3 + tail), rel=1e-3)
-    assert found["headline"].startswith("Loss changed: llama tiny")
-    assert series["sentence"].startswith("loss changed: ")
-    assert "faster: " in series["sentence"] and "no gain" in series["sentence"]
+    assert track(series, "last_loss")["latest"]["ratio"] == pytest.approx((3.15 + tail) / (3 + tail), rel=1e-3)
+    assert re.match("loss changed: .*faster: .*no gain", series["sentence"])
     out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith("Loss changed") and "code commit 000000000000 -> 444444444444" in out
+    assert out.startswith("Loss changed: llama tiny") and "code commit 000000000000 -> 444444444444" in out
     told(tmp_path, *folders, "--fail-on", "slower,loss", code=3)
 
 
 def test_losses_are_compared_seed_by_seed(tmp_path: Path) -> None:
     """Another seed has another loss: no change as long as each seed keeps its own."""
-    losses = [float(3 + 5 * 0.95**step) for step in range(100)]
-    later = both(seed=43) | {"loss_values": [loss + 0.2 for loss in losses]}
-    folders = write_days(tmp_path, 8, lambda n: later if n >= 4 else {"loss_values": losses})
-    series = only(tmp_path, *folders, code=0)
-    found = [(one["seed"], one["word"]) for one in series["tracks"] if one["quantity"] == "last_loss"]
-    assert found == [(42, "steady"), (43, "steady")]
+    later = both(seed=43) | {"loss_values": [loss + 0.2 for loss in LOSSES]}
+    folders = write_days(tmp_path, 8, lambda n: later if n >= 4 else {"loss_values": LOSSES})
+    found = [one for one in only(tmp_path, *folders, code=0)["tracks"] if one["quantity"] == "last_loss"]
+    assert [(one["seed"], one["word"]) for one in found] == [(42, "steady"), (43, "steady")]
 
 
 def test_more_memory_is_reported_and_can_be_made_a_failure(tmp_path: Path) -> None:
@@ -262,11 +246,103 @@ def test_the_report_of_one_folder_lies_in_it_and_of_several_elsewhere(
 ) -> None:
     folders = write_days(tmp_path / "days", 2)
     monkeypatch.chdir(tmp_path)
-    assert main([str(tmp_path / "days")]) == 0
-    assert (tmp_path / "days" / "history.html").is_file()
-    assert main([*map(str, folders)]) == 0
-    assert sorted(path.name for path in (tmp_path / history.HISTORY_FOLDER).iterdir()) == [
-        "history.html",
-        "history.json",
-    ]
-    assert main([str(tmp_path / "days")]) == 0  # its own report is no input, and is replaced
+    for _ in range(2):  # its own report is no input, and is replaced
+        assert main([str(tmp_path / "days")]) == main([*map(str, folders)]) == 0
+    for place in (tmp_path / "days", tmp_path / history.HISTORY_FOLDER):
+        assert {path.name for path in place.iterdir() if path.is_file()} == {"history.html", "history.json"}
+
+
+# What differs between two runs: everything on record that may change the speed, each thing once.
+
+
+OF_IMAGE = {"provenance__image": "tprimat:nvd", "provenance__image_digest": "sha256:" + "a" * 64}
+OTHER_IMAGE = OF_IMAGE | {"provenance__image_digest": "sha256:" + "b" * 64}
+COMMIT = {"provenance__git_commit": "1" * 40}
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "lines"),
+    [
+        ({}, {"provenance__framework_versions": {"torch": "2.14.0"}}, ["torch 2.13.0 -> 2.14.0"]),
+        ({}, {"provenance__framework_versions": {"torch": "2.13.0", "triton": "3.5"}}, ["triton none -> 3.5"]),
+        ({}, {"provenance__environment": {"OMP_NUM_THREADS": "1"}}, ["environment OMP_NUM_THREADS none -> 1"]),
+        ({}, COMMIT, ["code commit 000000000000 -> 111111111111"]),
+        ({}, {"provenance__code_sha256": "8" * 64}, ["code 999999999999 -> 888888888888"]),
+        ({}, COMMIT | {"provenance__code_sha256": "8" * 64}, ["code commit 000000000000 -> 111111111111"]),
+        (
+            {},
+            {"provenance__framework_versions": {"torch": "2.14.0"}, "gpu_info__pytorch_version": "2.14.0"},
+            ["torch 2.13.0 -> 2.14.0"],
+        ),
+        ({}, {"resolved_config__attention_backend": "flash"}, ["attention backend torch_sdpa -> flash"]),
+        ({}, {"resolved_config__overlap_grad_reduce": True}, ["overlap grad reduce false -> true"]),
+        # an image and its digest are one line
+        (OF_IMAGE, OTHER_IMAGE, ["image digest aaaaaaaaaaaa -> bbbbbbbbbbbb"]),
+        (OF_IMAGE, OTHER_IMAGE | {"provenance__image": "tprimat:new"}, ["container image tprimat:nvd -> tprimat:new"]),
+        # what is unknown, or another run, is no change
+        ({}, {"run": 3}, []),
+        ({}, {"provenance__started_utc": "2026-11-22T00:00:00+00:00"}, []),
+        ({}, {"resolved_config__seed": 43, "training_config__seed": 43}, []),
+        ({}, {"provenance__framework_versions": None}, []),
+        ({}, {"provenance__environment": None}, []),
+        ({}, {"provenance__git_commit": None}, []),
+        ({}, {"gpu_info__driver_version": "560.1"}, []),  # unknown before
+    ],
+)
+def test_each_change_on_record_is_one_line(before: dict[str, Any], changes: dict[str, Any], lines: list[str]) -> None:
+    found = differences(example_result(**before), example_result(**changes))
+    assert [one.text for one in found] == lines
+
+
+def test_versions_are_packages_driver_and_image() -> None:
+    result = example_result(gpu_info__driver_version="560.1", provenance__image="tprimat:nvd")
+    assert versions_of(result) == {"torch": "2.13.0", "driver": "560.1", "container image": "tprimat:nvd"}
+
+
+# history.html
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def slower_at_the_end(number: int) -> dict[str, float]:
+    return {"seconds": 1.06 if number >= 7 else 1.12 if number == 3 else 1.0}
+
+
+@pytest.fixture(scope="module")
+def of_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of a slowdown, a second series with a hostile host, and a failed run."""
+    folder = tmp_path_factory.mktemp("history")
+    write_days(folder / "in", 10, slower_at_the_end)
+    failed = day(4, platform="amd", runs=1, status="failed", reason=HOSTILE)
+    save(folder / "in" / "amd", *day(3, platform="amd", host=HOSTILE), *failed)
+    assert main([str(folder / "in"), "--output", str(folder / "out")]) == 3
+    return folder / "out" / "history.html"
+
+
+@pytest.mark.full("history.html in Chromium, about 5 s")
+def test_the_history_opens_without_a_request_or_a_message_at_any_width(of_history: Path) -> None:
+    browser.check_views(of_history)
+    with browser.running() as opened:
+        opened.open(of_history, 360)
+        assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
+        labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
+        assert labels[:2] == [
+            "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
+            "Peak memory (GB) over time: 30 runs, 0 changes of level",
+        ]
+
+
+def test_a_panel_has_a_point_a_run_hollow_on_an_odd_day_and_lower_where_it_is_slower(tmp_path: Path) -> None:
+    write_days(tmp_path, 10, slower_at_the_end)
+    (found,) = story.build(as_input.load([tmp_path]), [tmp_path]).stories
+    axes = Figure().subplots()
+    panels.tracks(found)[0].draw(axes)
+    points = {line.get_markerfacecolor(): len(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"}
+    assert sorted(points.values()) == [3, 27] and points["#ffffff"] == 3
+    before, after = (line.get_ydata()[0] for line in axes.lines if line.get_marker() == "_")
+    assert after < before and [text.get_text() for text in axes.texts] == ["A"]
+
+
+def test_text_of_a_result_is_no_markup(of_history: Path) -> None:
+    text = of_history.read_text()
+    assert HOSTILE not in text and "&lt;script&gt;alert(1)" in text and text.count("<script") == 1

@@ -1,5 +1,6 @@
 """The command evaluate.trace: what it prints and writes for one trace and for two, and what it refuses."""
 
+import gzip
 import json
 
 import browser
@@ -11,7 +12,7 @@ from reports import refused, write_probe
 
 from evaluate import trace
 from evaluate.report.panels import kinds
-from evaluate.timing import breakdown
+from evaluate.timing import breakdown, stream
 
 
 def run(*arguments):
@@ -40,26 +41,17 @@ def test_a_share_of_the_probes_rate_needs_a_probe_of_the_same_device(tmp_path, c
 
 
 def test_two_traces_are_aligned_by_computation_and_shape(tmp_path, capsys):
-    a = made_trace(tmp_path / "a.json")
-    b = made_trace(
-        tmp_path / "b.json",
-        product="Cijk_Alik_Bljk",
-        microseconds=150,
-        idle_microseconds=600,
-        device="AMD Instinct MI300X",
-    )
-    assert run(a, b, "--format", "json", "--output", tmp_path / "out") == 0
+    slow = {"product": "Cijk_Alik_Bljk", "microseconds": 150, "idle_microseconds": 600, "device": "AMD Instinct MI300X"}
+    paths = made_trace(tmp_path / "a.json"), made_trace(tmp_path / "b.json", **slow)
+    assert run(*paths, "--format", "json", "--output", tmp_path / "out") == 0
     out = json.loads(capsys.readouterr().out)
     assert out == json.loads((tmp_path / "out" / "trace.json").read_text())
     first, *rest = out["operators"]
     assert (first["operator"], first["kind"]) == ("matrix product", "matmul")
-    assert first["difference_ms"] == pytest.approx(0.05)
-    assert [one["difference_ms"] for one in rest] == pytest.approx([0.0] * len(rest))
-    assert out["kinds_difference_ms"]["idle"] == pytest.approx(-0.05)
-    assert out["difference_ms"] == pytest.approx(0.0)
+    assert [one["difference_ms"] for one in (first, *rest)] == pytest.approx([0.05] + [0.0] * len(rest))
+    assert (out["kinds_difference_ms"]["idle"], out["difference_ms"]) == pytest.approx((-0.05, 0.0))
     page = (tmp_path / "out" / "trace.html").read_text()
-    assert "AMD Instinct MI300X" in page
-    assert page.count("<script") == 1, "that of every page"
+    assert "AMD Instinct MI300X" in page and page.count("<script") == 1, "that of every page"
 
 
 def test_the_bars_of_a_picture_share_one_axis_in_milliseconds(tmp_path):
@@ -77,22 +69,22 @@ def test_the_bars_of_a_picture_share_one_axis_in_milliseconds(tmp_path):
 
 
 def test_two_traces_without_shapes_have_no_rates(tmp_path, capsys):
-    it = MadeTrace()
-    it.step(1, 0, 10)
-    it.kernel("nvjet_tst", 1, 5)
-    paths = [it.write(tmp_path / name) for name in ("a.json", "b.json")]
-    assert run(*paths) == 0
+    assert run(*(of_one_kernel(tmp_path / name, "nvjet_tst") for name in ("a.json", "b.json"))) == 0
     out = capsys.readouterr().out
-    assert "a.json and b.json take the same time: 0.01 ms a step." in out
-    assert "TFLOP/s" not in out
+    assert "a.json and b.json take the same time: 0.01 ms a step." in out and "TFLOP/s" not in out
+
+
+def of_one_kernel(path, name, **header):
+    it = MadeTrace(**header)
+    it.step(1, 0, 10)
+    it.kernel(name, 1, 5)
+    return it.write(path)
 
 
 def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp_path, capsys):
-    it = MadeTrace(deviceProperties=[{"id": 0, "name": "<script>alert(1)</script>\x1b[2J"}])
-    it.step(1, 0, 10)
-    it.kernel("<img src=x onerror=alert(1)>", 1, 5)
-    assert run(it.write(tmp_path / "a.json"), "--output", tmp_path / "out") == 0
-    assert "\x1b" not in capsys.readouterr().out
+    named = {"deviceProperties": [{"id": 0, "name": "<script>alert(1)</script>\x1b[2J"}]}
+    path = of_one_kernel(tmp_path / "a.json", "<img src=x onerror=alert(1)>", **named)
+    assert run(path, "--output", tmp_path / "out") == 0 and "\x1b" not in capsys.readouterr().out
     page = (tmp_path / "out" / "trace.html").read_text()
     assert "<img" not in page and page.count("<script") == 1
 
@@ -102,8 +94,6 @@ def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp
     [
         (("{dir}/missing.json",), "missing.json"),
         (("{dir}",), "{dir}"),
-        (("{dir}/foreign.json",), 'without "traceEvents"'),
-        (("{dir}/cut.json",), "cut off"),
         (("{dir}/good.json", "--steps", "9"), "the trace has step 3"),
         *((("{dir}/good.json", f"--steps={steps}"), "--steps") for steps in ("5-3", "a-b", "", "-1", "1-")),
         (("{dir}/good.json", "--device", "4"), "--device: got 4"),
@@ -112,8 +102,7 @@ def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path):
-    whole = made_trace(tmp_path / "good.json").read_text()
-    (tmp_path / "cut.json").write_text(whole[: len(whole) // 2])
+    made_trace(tmp_path / "good.json")
     (tmp_path / "foreign.json").write_text("{}")
     assert said.format(dir=tmp_path) in refused(trace.main, *(one.format(dir=tmp_path) for one in arguments))
 
@@ -124,3 +113,79 @@ def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(tmp_path)
     traces = [made_trace(tmp_path / f"{number}.json", product=kernel) for number, kernel in enumerate(kernels)]
     assert run(*traces, "--output", tmp_path / "out") == 0
     browser.check_views(tmp_path / "out" / "trace.html")
+
+
+# A file that is cut off, foreign or damaged is one clear error; a whole one is read in any form and piece size.
+
+EVENTS = [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm é", "ts": 1.5, "dur": 2, "args": {"Input Dims": [[2, 3], [3, 4]]}},
+    {"ph": "M", "name": "process_name", "args": {"name": "a } ] , { [ \\ b"}},
+    {"ph": "X", "cat": "kernel", "name": "k\x07", "ts": 1e6, "dur": 0.25, "args": {"device": 0}},
+]
+WHOLE = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "G"}], "traceEvents": EVENTS, "n": 12345678}
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_events_are_the_same_in_any_form_and_piece_size(piece, indent, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "PIECE", piece)
+    for content in (WHOLE, EVENTS):
+        text = json.dumps(content, indent=indent, ensure_ascii=False).encode()
+        for name, data in (("a.json", text), ("a.json.gz", gzip.compress(text)), ("named.json", gzip.compress(text))):
+            path = tmp_path / name
+            path.write_bytes(data)
+            found = stream.EventStream(path)
+            assert list(found) == EVENTS
+            if content is WHOLE:
+                assert found.header == {key: value for key, value in WHOLE.items() if key != "traceEvents"}
+
+
+def test_a_trace_is_cut_off_wherever_it_ends_early(tmp_path):
+    text = json.dumps(WHOLE).encode()
+    path = tmp_path / "cut.json"
+    for length in range(1, len(text)):
+        path.write_bytes(text[:length])
+        error = refused(trace.main, path)
+        assert "cut off" in error or "no valid JSON" in error
+    packed = gzip.compress(text)
+    for length in (3, 12, len(packed) // 2, len(packed) - 4):
+        path.write_bytes(packed[:length])
+        assert "cut off" in refused(trace.main, path)
+
+
+OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "f", "ts": 1, "dur": 1}
+UNUSABLE = [
+    ([], "none of them an operator"),
+    ([OPERATOR | {"cat": "python_function"}], "none of them an operator"),
+    ([{key: value for key, value in OPERATOR.items() if key != "ts"}], "has no ts"),
+    ([OPERATOR | {"ts": "soon"}], "soon"),
+    ([OPERATOR | {"ts": None}], "event 1"),
+    ([OPERATOR | {"ts": float("nan")}], "no finite number"),
+    ([OPERATOR | {"cat": "kernel", "args": {"device": "gpu"}}], "event 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"   ", "is empty"),
+        (b"hello", "is no JSON"),
+        (b"\x1f\x8bhello", "damaged"),
+        (b"\x89PNG\r\n\x00\x00", "is no JSON"),
+        (b"{}", 'without "traceEvents"'),
+        (b'{"comparison_version": 1, "groups": []}', 'without "traceEvents"'),
+        (b'{"traceEvents": 7}', 'without "traceEvents"'),
+        (b'{"traceEvents": [1, 2]}', "no object"),
+        (b'{"traceEvents": []} {}', "behind the end"),
+        (b'{"traceEvents" [}', "no valid JSON"),
+        (b"{7: 8}", "no valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        *((json.dumps({"traceEvents": events}).encode(), said) for events, said in UNUSABLE),
+    ],
+)
+def test_a_foreign_file_or_an_unusable_event_is_named_with_what_it_is(content, said, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    error = refused(trace.main, path)
+    assert said in error and str(path) in error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.bundle import check
-from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.metrics.steady import tokens_per_second_per_gpu
 from train.job.job import Job
 from train.preflight.fit import devices_of, fit_row
 from train.settings_map import environment_rows, map as settings_map, row

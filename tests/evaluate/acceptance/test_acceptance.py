@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import statistics
-from pathlib import Path
 
 import pytest
 from bundles import pack, sides as bundled, written
@@ -28,10 +27,6 @@ FROM_A_LOG = {"resolved_config__reasons": {"parameter_count": "from a log", "sli
 NO_TYPE = {"resolved_config__parameter_dtype": None}
 NOT_SHOWN = {"resolved_config__reasons": {"parameter_dtype": "not shown", "sliding_window": "none"}}
 QWEN = {f"resolved_config__{key}": value for key, value in (("qkv_bias", True), ("norm_eps", 1e-6), ("rope_base", 1e6))}
-
-
-def save(folder: Path, *results):
-    return write(folder, results)
 
 
 def runs(seconds: float, count: int = 5, platform: str = "nvd", **changes):
@@ -60,36 +55,34 @@ def outcome(capsys):
 
 @pytest.fixture
 def baseline(tmp_path):
-    return save(tmp_path / "baseline", *runs(1.0, host="reference"))
+    return write(tmp_path / "baseline", runs(1.0, host="reference"))
 
 
 @pytest.fixture
 def against(tmp_path, baseline, outcome):
     """Return a function that compares new results with the baseline."""
-    return lambda *results: outcome(save(tmp_path / "new", *results), "--against", baseline)
+    return lambda *results: outcome(write(tmp_path / "new", results), "--against", baseline)
 
 
 # --- published figures ---
 
 
 @pytest.mark.parametrize(
-    ("share", "word", "code"), [(0.98, PASS, 0), (0.90, FAIL, 1), (0.951, UNKNOWN, 3), (0.949, UNKNOWN, 3)]
+    ("share", "options", "word", "code"),
+    [
+        *((0.98, (), PASS, 0), (0.90, (), FAIL, 1), (0.951, (), UNKNOWN, 3), (0.949, (), UNKNOWN, 3)),
+        *((0.90, ("--at-least", "88"), PASS, 0), (0.90, ("--at-least", "92"), FAIL, 1)),
+    ],
 )
-def test_the_whole_interval_decides_against_the_published_figure(tmp_path, outcome, share, word, code):
+def test_the_whole_interval_decides_against_the_published_figure(tmp_path, outcome, share, options, word, code):
     results = runs(STEP / share, **LLAMA)
     logs = [math.log(rate) for rate in rates(results)]
     half = stats.t.ppf(1 - 0.04 / 2, 4) * statistics.stdev(logs) / math.sqrt(5)
     low, high = (100 * math.exp(statistics.fmean(logs) + sign * half) / PUBLISHED_H100 for sign in (-1, 1))
     assert word != UNKNOWN or low < 95 < high, "the case is what it is meant to be"
-    got, words, text = outcome(save(tmp_path / "in", *results), "--against", "published")
+    got, words, text = outcome(write(tmp_path / "in", results), "--against", "published", *options)
     assert (got, words) == (code, [word])
     assert f"({low:,.1f} to {high:,.1f}) % of 10,682 (NVIDIA dgxc-benchmarking" in text and "2025-06-09" in text
-
-
-@pytest.mark.parametrize(("least", "wanted"), [("88", (0, [PASS])), ("92", (1, [FAIL]))])
-def test_the_least_share_is_the_users(tmp_path, outcome, least, wanted):
-    folder = save(tmp_path / "in", *runs(STEP / 0.90, **LLAMA))
-    assert outcome(folder, "--against", "published", "--at-least", least)[:2] == wanted
 
 
 @pytest.mark.parametrize(
@@ -106,7 +99,7 @@ def test_the_least_share_is_the_users(tmp_path, outcome, least, wanted):
     ],
 )
 def test_without_a_usable_figure_a_job_is_unknown_and_never_0(tmp_path, outcome, changes, reason):
-    folder = save(tmp_path / "in", *runs(2 * STEP, **(LLAMA | changes)))
+    folder = write(tmp_path / "in", runs(2 * STEP, **(LLAMA | changes)))
     code, words, text = outcome(folder, "--against", "published")
     assert (code, words) == (3, [UNKNOWN]) and reason in text, text
 
@@ -117,13 +110,13 @@ def test_without_a_usable_figure_a_job_is_unknown_and_never_0(tmp_path, outcome,
 def test_an_archive_is_a_baseline_as_its_folder_is(tmp_path, outcome):
     archive = tmp_path / "ours.zip"
     shutil.move(pack(written(tmp_path / "ours", bundled({"nvd": 1.0}, runs=4))), archive)
-    new = save(tmp_path / "new", *runs(0.99, host="new"))
+    new = write(tmp_path / "new", runs(0.99, host="new"))
     assert outcome(new, "--against", archive)[:2] == (0, [PASS])
     assert outcome(archive, "--against", new)[:2] == (0, [PASS])
 
 
 def test_a_job_that_nobody_measured_fails(baseline, against):
-    save(baseline, *runs(1.02, host="reference", framework="hf", resolved_config__layer_implementation="hf_llama"))
+    write(baseline, runs(1.02, host="reference", framework="hf", resolved_config__layer_implementation="hf_llama"))
     code, words, text = against(*runs(0.99, host="new"))
     assert (code, words) == (1, [FAIL, PASS])
     assert "no result of it was given" in text.splitlines()[0] and " hf llama " in text.splitlines()[0]
@@ -194,8 +187,8 @@ def test_a_folder_against_itself_passes_nothing(tmp_path, baseline, outcome):
 
 
 def test_a_baseline_without_a_valid_run_is_unknown(tmp_path, outcome):
-    bad = save(tmp_path / "bad", *runs(1.0, 3, host="x", status="nan", reason="loss nan"))
-    code, words, text = outcome(save(tmp_path / "new", *runs(0.9, host="new")), "--against", bad)
+    bad = write(tmp_path / "bad", runs(1.0, 3, host="x", status="nan", reason="loss nan"))
+    code, words, text = outcome(write(tmp_path / "new", runs(0.9, host="new")), "--against", bad)
     assert (code, words) == (3, [UNKNOWN]) and "no valid run" in text
 
 
@@ -222,21 +215,17 @@ def test_an_unreadable_result_among_those_tested_is_no_pass(tmp_path, against):
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(tmp_path, arguments, wanted):
-    save(tmp_path / "new", *runs(1.0, 1))
-    places = {name: tmp_path / name for name in ("new", "empty", "broken")}
-    for name in ("empty", "broken"):
-        places[name].mkdir()
-    (tmp_path / "broken" / "train_x.json").write_text("[]")
+    (tmp_path / "empty").mkdir()
+    places = {"empty": tmp_path / "empty", "new": write(tmp_path / "new", runs(1.0, 1))}
+    places["broken"] = write(tmp_path / "broken", [[]])
     assert wanted in refused(compare.main, *(argument.format(**places) for argument in arguments))
 
 
 def test_the_decisions_are_written_where_output_is_given_and_nowhere_else(tmp_path, baseline, outcome):
-    arguments = (save(tmp_path / "new", *runs(1.01, host="new")), "--against", baseline)
-    before = sorted(tmp_path.rglob("*"))
-    assert outcome(*arguments)[0] == 0
-    assert sorted(tmp_path.rglob("*")) == before
-    for _ in range(2):
-        assert outcome(*arguments, "--output", tmp_path / "out")[0] == 0
+    arguments = (write(tmp_path / "new", runs(1.01, host="new")), "--against", baseline)
+    before, out = sorted(tmp_path.rglob("*")), ("--output", tmp_path / "out")
+    assert outcome(*arguments)[0] == 0 and sorted(tmp_path.rglob("*")) == before
+    assert outcome(*arguments, *out)[0] == outcome(*arguments, *out)[0] == 0
     (path,) = (tmp_path / "out").iterdir()
     found = json.loads(path.read_text())
     (one,) = found["decisions"]
@@ -244,5 +233,4 @@ def test_the_decisions_are_written_where_output_is_given_and_nowhere_else(tmp_pa
     new, old = (statistics.geometric_mean(rates(runs(seconds))) for seconds in (1.01, 1.0))
     assert one["share_percent"]["value"] == pytest.approx(100 * new / old)
     path.write_text("{}")
-    assert outcome(*arguments, "--output", tmp_path / "out")[0] == 2
-    assert path.read_text() == "{}"
+    assert outcome(*arguments, *out)[0] == 2 and path.read_text() == "{}"

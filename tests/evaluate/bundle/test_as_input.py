@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bundles import pack, packed_again, sides, written
+from bundles import faults, pack, packed_again, sides, written
+from checkout import ROOT
+from housekeeping import write_result
 from reports import refused
+from sides import both, put, run, summarise
 
 from evaluate import compare
 
@@ -16,10 +19,9 @@ from evaluate import compare
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """An empty working directory."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
 
 
 @pytest.fixture
@@ -34,8 +36,7 @@ def machines(tmp_path):
 
 def verdict_of(folder: Path) -> dict[str, object]:
     """Return the verdict without the names of files, which are those in an archive or in a folder."""
-    text = (folder / "compare.json").read_text().replace(".zip/", "/")
-    (verdict,) = json.loads(text)["verdicts"]
+    (verdict,) = json.loads((folder / "compare.json").read_text().replace(".zip/", "/"))["verdicts"]
     return verdict
 
 
@@ -83,3 +84,39 @@ def test_a_comparison_without_a_valid_result_keeps_the_earlier_report(machines, 
     assert compare.main([str(folder), "--format", "json"]) == 1
     assert "kept the earlier" in capsys.readouterr().err
     assert (folder / "compare.json").read_bytes() == earlier
+
+
+# A result of Primus against the log that Primus itself wrote.
+
+
+@pytest.fixture
+def of_primus(tmp_path):
+    """Write a result and the log of six iterations of Primus: 8 GPUs, 64 sequences of 4096 tokens."""
+    folder = written(tmp_path / "output", [])
+    result = run("amd", framework="prim", **both(max_steps=6, sequence_length=4096))
+    result |= {"steps": [1, 2, 3, 4, 5, 6], "step_times": [20.0, 4.096, 4.0, 2.0, 3.2, 2.56]}
+    result |= {"loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.5], "grad_norms": [8.5, 7.25, 6.125, 5.5, 4.75, 4.0]}
+    result |= {"data_wait_seconds": [0.0] * 6, "learning_rates": [0.0] * 6}
+    summarise(result)
+    log = folder / "logs" / "train_amd_prim_llama_run1_attempt1.primus.log"
+    log.parent.mkdir()
+    shutil.copy(ROOT / "tests" / "utils" / "logs" / "samples" / "primus_a.log", log)
+
+    def found(**changes):
+        write_result(folder, put(result, changes))
+        return " ".join(faults(pack(folder)))
+
+    return found, log
+
+
+def test_a_result_of_primus_is_checked_against_the_log_of_primus(of_primus):
+    found, log = of_primus
+    assert found() == ""
+    wrong, name = {"loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.0]}, "train_amd_prim_llama_run1.json: "
+    assert f"{name}loss_values: step 6: the result has 10.0, the log 10.5" in found(**wrong)
+    half = f"{name}training_config.global_batch_size: the result has 32, the log 64"
+    assert half in found(training_config__global_batch_size=32)
+    log.write_text("no iteration\n")
+    assert found() != ""
+    log.unlink()
+    assert f"{name}logs/{log.name}: is missing" in found()

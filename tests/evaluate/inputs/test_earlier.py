@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas
 import pytest
+from sides import compared
 
 from evaluate import compare, frame, validate
+from example import put
 
 DEVICES = {"cuda": ("NVIDIA H100 80GB HBM3", 85.0), "rocm": ("AMD Instinct MI300X", 206.0)}
 # 20 steps: 4 s for the first, then 1 s and 1.1 s in turn, 64 sequences of 2,048 tokens on 8 GPUs
@@ -19,36 +21,32 @@ TIMES = [4.0, *[1.0, 1.1] * 9, 1.0]
 def content(platform: str = "cuda", **changes: Any) -> dict[str, Any]:
     """Return a file of the earlier format, whose summary leaves out the first step as those did: 19.9 s of 19 steps."""
     name, memory = DEVICES.get(platform, ("Something", 1.0))
-    found: dict[str, Any] = {
-        "platform": platform,
-        "gpu_info": {"device_name": name, "device_count": 8, "total_memory_gb": memory, "gpu_cores": 16896},
-        "timestamp": "2025-01-01T12:00:00",
-        "training_config": {
-            "max_steps": 20,
-            "global_batch_size": 64,
-            "micro_batch_size": 1,
-            "sequence_length": 2048,
-            "num_gpus": 8,
-            "tensor_parallel_size": 2,
-            "learning_rate": 3e-4,
+    return put(
+        {
+            "platform": platform,
+            "gpu_info": {"device_name": name, "device_count": 8, "total_memory_gb": memory, "gpu_cores": 16896},
+            "timestamp": "2025-01-01T12:00:00",
+            "training_config": {
+                "max_steps": 20,
+                "global_batch_size": 64,
+                "micro_batch_size": 1,
+                "sequence_length": 2048,
+                "num_gpus": 8,
+                "tensor_parallel_size": 2,
+                "learning_rate": 3e-4,
+            },
+            "performance_metrics": {
+                "avg_step_time_seconds": 19.9 / 19,
+                "tokens_per_second": 64 * 2048 * 19 / 19.9,
+                "tokens_per_second_per_gpu": 64 * 2048 * 19 / 19.9 / 8,
+                "steps_per_second": 19 / 19.9,
+            },
+            "memory_metrics": {"peak_memory_allocated_gb": 60.0},
+            "raw_step_times": TIMES,
+            "loss_values": [11 - 0.1 * step for step in range(20)],
         },
-        "performance_metrics": {
-            "avg_step_time_seconds": 19.9 / 19,
-            "tokens_per_second": 64 * 2048 * 19 / 19.9,
-            "tokens_per_second_per_gpu": 64 * 2048 * 19 / 19.9 / 8,
-            "steps_per_second": 19 / 19.9,
-        },
-        "memory_metrics": {"peak_memory_allocated_gb": 60.0},
-        "raw_step_times": TIMES,
-        "loss_values": [11 - 0.1 * step for step in range(20)],
-    }
-    for key, value in changes.items():
-        section, _, name = key.partition("__")
-        if name:
-            found[section] = found[section] | {name: value}
-        else:
-            found[section] = value
-    return found
+        changes,
+    )
 
 
 def save(folder: Path, name: str, **changes: Any) -> Path:
@@ -66,26 +64,27 @@ def row(folder: Path) -> dict[str, Any]:
     return found | {"reasons": json.loads(found["reasons"] or "{}")}
 
 
-def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what `evaluate.validate` says of a folder whose only result it refuses, without white space."""
-    assert validate.main([str(folder)]) == 1
-    printed = capsys.readouterr()
-    return "".join((printed.out + printed.err).split())
+def validated(folder: Path, capsys: pytest.CaptureFixture[str], code: int) -> str:
+    """Return what `evaluate.validate` says of a folder, without white space."""
+    assert validate.main([str(folder)]) == code
+    return "".join("".join(capsys.readouterr()).split())
 
 
 def test_speed_is_computed_again_and_the_rest_is_unknown_with_a_reason(tmp_path: Path) -> None:
     save(tmp_path, "cuda_llama")
     found = row(tmp_path)
-    assert [found[key] for key in ("platform", "model", "framework")] == ["nvd", "llama", "unknown"]
-    assert [found[key] for key in ("model_size", "method")] == ["unknown", "unknown"]
     # three steps of warm-up are left out: 8 of 1.1 s and 9 of 1 s remain
     mean = (8 * 1.1 + 9 * 1.0) / 17
-    assert found["avg_step_time_seconds"] == pytest.approx(mean)
-    assert found["tokens_per_second_per_gpu"] == pytest.approx(64 * 2048 / mean / 8)
-    assert (found["tp"], found["lr"], found["seed"], found["peak_memory_allocated_gb"]) == (2, 3e-4, None, 60.0)
+    wanted = {
+        **{"platform": "nvd", "model": "llama", "framework": "unknown", "model_size": "unknown", "method": "unknown"},
+        "avg_step_time_seconds": pytest.approx(mean),
+        "tokens_per_second_per_gpu": pytest.approx(64 * 2048 / mean / 8),
+        **{"tp": 2, "lr": 3e-4, "seed": None, "peak_memory_allocated_gb": 60.0},
+        **{key: None for key in found if key.startswith("resolved_config.")},
+    }
+    assert {key: found[key] for key in wanted} == wanted
     missing = {found["reasons"][key] for key in ("seed", "dataset_bin_sha256", "resolved_config.tp")}
     assert len(missing) == 1 and "tp" not in found["reasons"]
-    assert all(found[key] is None for key in found if key.startswith("resolved_config."))
 
 
 @pytest.mark.parametrize(
@@ -105,14 +104,10 @@ def test_the_name_contains_platform_and_model(tmp_path: Path, name: str, platfor
 
 
 def test_runs_are_numbered_by_time_and_two_copies_of_a_file_are_one_run(tmp_path: Path) -> None:
-    for number in (2, 1):
-        save(tmp_path, f"cuda_llama_2025010{number}_120000", timestamp=str(number))
-    save(tmp_path, "cuda_llama", timestamp="1")
+    for name, timestamp in (("_20250102_120000", "2"), ("_20250101_120000", "1"), ("", "1")):
+        save(tmp_path, f"cuda_llama{name}", timestamp=timestamp)
     table = frame.load(tmp_path)
-    found = {
-        Path(file).stem.removeprefix("benchmark_cuda_llama"): run
-        for file, run in zip(table.file, table.run, strict=True)
-    }
+    found = {Path(file).stem[20:]: run for file, run in zip(table.file, table.run, strict=True)}
     assert found == {"": 1, "_20250101_120000": 1, "_20250102_120000": 2}
 
 
@@ -163,23 +158,24 @@ def test_an_unknown_shape_or_a_summary_that_contradicts_its_samples_is_rejected(
     tmp_path: Path, changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path, "cuda_llama", **changes)
-    assert "".join(said.split()) in refused(tmp_path, capsys)
+    assert "".join(said.split()) in validated(tmp_path, capsys, 1)
 
 
-def test_a_first_step_without_a_time_is_left_out_and_losses_may_be_missing(tmp_path: Path) -> None:
-    save(tmp_path, "rocm_qwen", raw_step_times=TIMES[1:], loss_values=None)
+@pytest.mark.parametrize(("losses", "first"), [(None, None), ([11 - 0.1 * step for step in range(20)], 10.9)])
+def test_a_first_step_without_a_time_is_left_out_and_losses_may_be_missing(
+    tmp_path: Path, losses: list[float] | None, first: float | None
+) -> None:
+    save(tmp_path, "rocm_qwen", raw_step_times=TIMES[1:], loss_values=losses)
     steps = frame.load_steps(tmp_path)
-    assert list(steps.step) == list(range(2, 21)) and steps.loss_nats_per_token.isna().all()
+    assert list(steps.step) == list(range(2, 21)) and steps.loss_nats_per_token.isna().all() == (losses is None)
+    assert losses is None or steps.loss_nats_per_token[0] == pytest.approx(first)
     assert validate.main([str(tmp_path)]) == 0
-    save(tmp_path, "rocm_qwen", raw_step_times=TIMES[1:])
-    assert frame.load_steps(tmp_path).loss_nats_per_token[0] == pytest.approx(10.9)
 
 
 def test_rates_per_core_are_left_out(tmp_path: Path) -> None:
     save(tmp_path, "cuda_llama", performance_metrics__throughput_per_gpu_core=0.92, gpu_info__total_memory_gb="N/A")
     found = row(tmp_path)
-    assert found["total_memory_gb"] is None
-    assert "throughput_per_gpu_core: left out" in found["check_warnings"]
+    assert found["total_memory_gb"] is None and "throughput_per_gpu_core: left out" in found["check_warnings"]
     assert not [key for key in found if key.endswith("throughput_per_gpu_core") and not key.startswith("earlier.")]
 
 
@@ -188,10 +184,9 @@ def test_a_comparison_names_unproven_items_first(tmp_path: Path) -> None:
         for day in (1, 2):
             save(tmp_path, f"{platform}_llama_2025010{day}_120000", timestamp=f"{day}")
         save(tmp_path, f"{platform}_qwen", loss_values=[])
-    assert compare.main([str(tmp_path), "--target-loss", "9", "--format", "md,json"]) == compare.NOTHING_COMPARABLE
-    verdicts = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
-    assert [(verdict["model"], verdict["runs"]) for verdict in verdicts] == [("llama", [2, 2]), ("qwen", [1, 1])]
-    for verdict in verdicts:
+    found = compared(tmp_path, "--target-loss", "9", "--format", "md,json", code=compare.NOTHING_COMPARABLE)["verdicts"]
+    assert [(verdict["model"], verdict["runs"]) for verdict in found] == [("llama", [2, 2]), ("qwen", [1, 1])]
+    for verdict in found:
         assert verdict["reasons"][0].startswith("neither model nor data is proven to be the same")
         unknown = {item["name"] for item in verdict["certificate"] if item["state"] == "unknown"}
         assert {"data", "tokenizer", "number of parameters", "precision", "track", "model size"} <= unknown

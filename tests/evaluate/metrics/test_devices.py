@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sides import both, put, run
 
-from evaluate.metrics import capacity, metrics, partition, peak, prices, published
+from evaluate.metrics import capacity, metrics, partition, prices, published
 from example import example_result
 from utils.hardware import devices
 
@@ -194,7 +194,7 @@ def device(name: str) -> devices.Device:
     ],
 )
 def test_the_peak_is_that_of_the_format_of_the_products_or_says_that_there_is_none(name, precision, recipes, tflops):
-    found = peak.dense_peak(in_format(precision, *recipes), device(name))
+    found = partition.dense_peak(in_format(precision, *recipes), device(name))
     assert (found.value or found.how) == (tflops if isinstance(tflops, str) else pytest.approx(tflops, rel=1e-4))
 
 

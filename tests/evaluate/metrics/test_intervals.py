@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import stdtr
+from scipy.stats import ttest_ind, ttest_rel
 
-from evaluate.metrics.intervals import critical_value, p_value
+from evaluate.fairness.losses import matched
+from evaluate.metrics.intervals import critical_value, half_interval, p_value
 
 SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 """The share of the first side in the variance of the difference."""
@@ -64,3 +68,27 @@ def test_the_p_value_of_a_just_significant_difference_is_its_level(level: float)
 
 def test_no_difference_has_a_p_value_of_1() -> None:
     assert p_value(0.0, (1.0, 2.0), (4, 4)) == pytest.approx(1.0)
+
+
+# Losses are compared seed by seed, and their intervals are those of the two t-tests.
+
+A, B, PAIRED = [3.10, 3.14, 3.12, 3.20], [3.11, 3.19, 3.13], [3.12, 3.15, 3.16, 3.19]
+
+
+def test_the_intervals_are_those_of_welchs_and_of_the_paired_test() -> None:
+    differences = [b - a for a, b in zip(A, PAIRED, strict=True)]
+    for groups, test in (([A, B], ttest_ind(A, B, equal_var=False)), ([differences], ttest_rel(PAIRED, A))):
+        interval = test.confidence_interval(0.9)
+        assert half_interval(groups, 0.1) == pytest.approx((interval.high - interval.low) / 2)
+
+
+def test_equal_losses_give_no_interval_and_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert half_interval([[3.1] * 3, [3.1 + 1e-15] * 3], 0.1) == pytest.approx(0, abs=1e-12)
+
+
+def test_each_seed_is_matched_with_itself() -> None:
+    # seed 2 ran twice on one side: the mean of its runs counts once
+    assert matched([[3.0, 4.0], [4.2, 4.0, 3.1]], [[1, 2], [2, 2, 1]]) == [(3.0, 3.1), (4.0, pytest.approx(4.1))]
+    assert matched([[3.0, 4.0], [3.1, 4.1]], [[1, 2], [1, 3]]) == [(3.5, pytest.approx(3.6))]

@@ -110,6 +110,7 @@ def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tm
     table = frame.load(folder, archive)
     packed = table[table.file.str.contains(archive.name)]
     assert table.is_counted.sum() == 3 and packed.why_not_counted.str.startswith("a copy of ").all()
+    assert list(frame.load_steps(folder, archive).groupby("is_counted").size()) == [300, 300]
 
 
 def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path) -> None:

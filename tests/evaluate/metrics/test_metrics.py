@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sides import both, put
+from sides import both
 
 from evaluate.metrics import figures, metrics, prices
 from example import example_result
@@ -18,16 +18,12 @@ EIGHT_H100 = {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "
 def measured(step_seconds: float, steps: int = 50, **changes: Any) -> dict[str, Any]:
     """Return a run of Llama 3.1 8B with steps of equal length, on eight H100 by default."""
     config = {"max_steps": steps, "global_batch_size": 128, "sequence_length": 8192, "num_gpus": 8, "precision": "bf16"}
-    known = {"num_layers": 32, "vocab_size": 128256}
-    result = put(example_result(platform="nvd", model_size="full"), both(**config))
-    result["resolved_config"] |= known
-    result["gpu_info"] |= EIGHT_H100
-    result["step_times"] = [step_seconds] * steps
-    result["loss_values"] = [8.0 - 0.1 * step for step in range(steps)]
-    for key in ("data_wait_seconds", "grad_norms", "learning_rates"):
-        result[key] = [0.0] * steps
-    result["steps"] = list(range(1, steps + 1))
-    return put(result, changes)
+    known = {f"gpu_info__{key}": value for key, value in EIGHT_H100.items()} | both(**config)
+    known |= {"resolved_config__num_layers": 32, "resolved_config__vocab_size": 128256, "model_size": "full"}
+    known |= dict.fromkeys(("data_wait_seconds", "grad_norms", "learning_rates"), [0.0] * steps)
+    known |= {"steps": list(range(1, steps + 1)), "step_times": [step_seconds] * steps}
+    known["loss_values"] = [8.0 - 0.1 * step for step in range(steps)]
+    return example_result(platform="nvd", **known | changes)
 
 
 def values(result: dict[str, Any], **options: Any) -> dict[str, float | None]:
@@ -98,31 +94,30 @@ def test_every_figure_has_a_formula_or_a_reason() -> None:
 
 def test_energy_is_measured_or_a_bound_that_says_so() -> None:
     found = metrics.metrics(measured(12.27))
-    assert found["tokens_per_joule"].value is None and found["tokens_per_joule"].how == "not measured: not measured"
+    assert found["tokens_per_joule"] == figures.Figure(None, "tokens/J", "not measured: not measured")
     # 10,682 tokens/s/GPU at no more than 700 W
-    assert found["tokens_per_joule_at_board_power"].value == pytest.approx(10_682 / 700, rel=1e-4)
-    assert found["tokens_per_joule_at_board_power"].how.startswith("at least")
-    result = measured(12.27)
-    result["energy_metrics"] |= {"joules": 1e6, "avg_watts": 650.0, "joules_per_token": 0.05, "source": "NVML counter"}
-    result["energy_metrics"] |= {"interval": "steady steps", "reasons": {}}
-    found = metrics.metrics(result)
-    assert (found["tokens_per_joule"].value, found["tokens_per_watt_hour"].value) == pytest.approx((20.0, 72_000.0))
+    bound = found["tokens_per_joule_at_board_power"]
+    assert bound.value == pytest.approx(10_682 / 700, rel=1e-4) and bound.how.startswith("at least")
+    known = {"joules": 1e6, "avg_watts": 650.0, "joules_per_token": 0.05, "source": "NVML counter"}
+    found = metrics.metrics(measured(12.27, energy_metrics=known | {"interval": "steady steps", "reasons": {}}))
     # 0.05 J x 1e12 tokens = 5e10 J; 1 MWh = 1e6 W x 3,600 s = 3.6e9 J
     whole = found["energy_of_1T_tokens"]
-    assert (whole.value, whole.unit) == (pytest.approx(13.8889, rel=1e-5), "MWh")
+    values = [found[name].value for name in ("tokens_per_joule", "tokens_per_watt_hour", "energy_of_1T_tokens")]
+    assert (values, whole.unit) == (pytest.approx([20.0, 72_000.0, 13.8889], rel=1e-5), "MWh")
     assert "joules a token x 1e12 tokens / 3.6e+09 J in a MWh" in whole.how
-    assert all("not the wall" in found[name].how for name in ("tokens_per_joule", "energy_of_1T_tokens"))
+    assert all("not the wall" in one.how for one in (found["tokens_per_joule"], whole))
 
 
 def test_cost_by_hand() -> None:
     table = prices.load()
-    price = table["NVIDIA H100 SXM 80GB"]
+    price, rate = table["NVIDIA H100 SXM 80GB"], 128 * 8192 / 12.27
     found = metrics.metrics(measured(12.27), prices=table)
-    rate = 128 * 8192 / 12.27
-    assert found["tokens_per_dollar"].value == pytest.approx(rate * 3600 / (8 * price.amount))
-    assert found["cost_of_1T_tokens"].value == pytest.approx(1e12 / rate / 3600 * 8 * price.amount)
-    assert found["cost_of_15T_tokens"].value == pytest.approx(15 * (found["cost_of_1T_tokens"].value or 0))
-    assert found["time_to_1T_tokens"].value == pytest.approx(1e12 / rate / 86_400)
+    cost = 1e12 / rate / 3600 * 8 * price.amount
+    wanted = {
+        "tokens_per_dollar": rate * 3600 / (8 * price.amount),
+        **{"cost_of_1T_tokens": cost, "cost_of_15T_tokens": 15 * cost, "time_to_1T_tokens": 1e12 / rate / 86_400},
+    }
+    assert {name: found[name].value for name in wanted} == pytest.approx(wanted)
     assert price.source in found["cost_of_1T_tokens"].how and price.date in found["cost_of_1T_tokens"].how
 
 
@@ -171,11 +166,9 @@ def test_time_to_mlperfs_target_only_where_its_points_apply() -> None:
 
 
 def test_spread_between_steps() -> None:
-    result = measured(1.0, steps=40)
-    result["step_times"] = [5.0, 2.0, 1.0, 1.0] + [1.0, 1.2] * 18
-    found = metrics.metrics(result)
-    assert found["step_time_median"].value == pytest.approx(1.1)
-    assert (found["step_time_min"].value, found["step_time_max"].value) == (1.0, 1.2)
+    found = metrics.metrics(measured(1.0, steps=40, step_times=[5.0, 2.0, 1.0, 1.0] + [1.0, 1.2] * 18))
+    values = [found[f"step_time_{name}"].value for name in ("median", "min", "max")]
+    assert values == pytest.approx([1.1, 1.0, 1.2])
     assert found["step_time_cv"].value == pytest.approx(100 * 0.1014 / 1.1, rel=0.01)
     assert "36 steady steps" in found["step_time_mean"].how
 

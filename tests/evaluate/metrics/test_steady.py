@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import theilslopes
 
-from evaluate.metrics import change_points
+from evaluate.metrics import steady
 from evaluate.metrics.steady import Steady, find, steps_text
 from example import example_result
 
@@ -74,9 +74,9 @@ def test_the_segments_are_those_of_the_best_of_all_divisions(change: float) -> N
         ends = best_division(row, np.log(len(row)) * np.var(np.diff(row)) / 2)
         if len(ends) > 1:  # once more, with the variance around these segments
             residuals = np.concatenate([part - part.mean() for part in np.split(row, ends[:-1])])
-            variance = residuals @ residuals / len(row) * change_points.inflation(residuals)
+            variance = residuals @ residuals / len(row) * steady.inflation(residuals)
             ends = best_division(row, np.log(len(row)) * variance)
-        assert change_points.segment_ends(row, 3, 1.0) == ends
+        assert steady.segment_ends(row, 3, 1.0) == ends
         counts.add(len(ends))
     assert len(counts) > 1, "some rows have other numbers of segments"
 

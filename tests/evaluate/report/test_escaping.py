@@ -3,66 +3,36 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import warnings
+from itertools import product
 from pathlib import Path
 
 import pytest
 from matplotlib.text import Text
-from reports import Report, report
+from reports import Report, probed, report, write_probe
 from sides import run
 
 from evaluate.report.tables import LONGEST, markdown_table, markdown_text, plain, text_table
 
-NAMES = {
-    "a heading": ("# head", r"\# head"),
-    "an empty heading": ("##", r"\##"),
-    "no heading": ("#1", "#1"),
-    "a list": ("- item", r"\- item"),
-    "a numbered list": ("1. one", r"1\. one"),
-    "another numbered list": ("12) one", r"12\) one"),
-    "a number": ("3.5 W", "3.5 W"),
-    "a negative number": ("-0.5", "-0.5"),
-    "a line": ("---", r"\---"),
-    "an underline": ("===", r"\==="),
-    "a quotation": ("> q", "&gt; q"),
-    "code": ("`c`", r"\`c\`"),
-    "indented code": ("    code", "code"),
-    "a link": ("[l](x)", r"\[l\](x)"),
-    "an image": ("![i](x)", r"!\[i\](x)"),
-    "an address": ("https://e.example", "https:&#47;/e.example"),
-    "an address without a scheme": ("www.e.example", "www&#46;e.example"),
-    "HTML": ("<img src=x>", "&lt;img src=x&gt;"),
-    "a reference": ("&lt;", "&amp;lt;"),
-    "a cell": ("a|b", "a&#124;b"),
-    "a formula": ("$x$", r"\$x\$"),
-    "emphasis": ("-__b__-", r"-\_\_b\_\_-"),
-    "a name with underscores": ("a_b", "a_b"),
-    "a backslash": ("\\", "\\\\"),
-    "another line": ("a\n# b", r"a\\n# b"),
-    "a colour": ("\x1b[31m", r"\\x1b\[31m"),
-    "a change of direction": ("\u202ea", r"\\u202ea"),
-    "an invisible letter": ("\u3164", r"\\u3164"),
-}
+NAMES = (
+    *("# head", "##", "#1", "- item", "1. one", "12) one", "3.5 W", "-0.5", "---", "===", "> q", "`c`", "    code"),
+    *("[l](x)", "![i](x)", "https://e.example", "www.e.example", "<img src=x>", "&lt;", "a|b", "$x$", "-__b__-", "a_b"),
+    *("\\", "a\n# b", "\x1b[31m", "\u202ea", "\u3164"),
+)
+UNCHANGED = ("#1", "3.5 W", "-0.5", "a_b")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_markdown_shows_a_name_as_it_is(name: str) -> None:
-    text, escaped = NAMES[name]
-    assert markdown_text(text) == escaped
-
-
-def test_markdown_renders_as_the_names_themselves() -> None:
+def test_markdown_renders_as_the_names_themselves_and_plain_ones_are_unchanged() -> None:
     renderer = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table").enable("strikethrough")
-    for text, _ in NAMES.values():
-        for form in ("- {}", "{}", "## {}", "**{}** x"):
-            around = form.replace("**", "").lstrip("-# ")
-            shown = re.sub(r"</?(?:ul|li|p|h2|strong)>|\n", "", renderer.render(form.format(markdown_text(text))))
-            assert html.unescape(shown).strip() == around.format(plain(text).strip()), (text, form)
-    names = [text for text, _ in NAMES.values()]
-    table = renderer.render(markdown_table(names, [names]))
-    cells = [html.unescape(cell) for cell in re.findall("<t[hd]>(.*?)</t[hd]>", table)]
-    assert cells == 2 * [plain(text).strip() for text in names]
+    for text, form in product(NAMES, ("- {}", "{}", "## {}", "**{}** x")):
+        around = form.replace("**", "").lstrip("-# ")
+        shown = re.sub(r"</?(?:ul|li|p|h2|strong)>|\n", "", renderer.render(form.format(markdown_text(text))))
+        assert html.unescape(shown).strip() == around.format(plain(text).strip()), (text, form)
+    cells = re.findall("<t[hd]>(.*?)</t[hd]>", renderer.render(markdown_table(NAMES, [NAMES])))
+    assert list(map(html.unescape, cells)) == 2 * [plain(text).strip() for text in NAMES]
+    assert tuple(map(markdown_text, UNCHANGED)) == UNCHANGED and markdown_text("$x$") == r"\$x\$"
 
 
 def test_cells_keep_their_numbers_and_their_text() -> None:
@@ -82,17 +52,17 @@ HOSTILE = "# H | $x^2$ \x1b[31m `c` **b** <script>alert(1)</script> [l](http://e
 
 
 def hostile(folder: Path, formats: str) -> Report:
-    """Return the report of two sides in which every name is hostile."""
-    names = {"label": HOSTILE, "model": HOSTILE}
-    results = [run("amd", 9, host=HOSTILE, **names, status="oom", reason=f"out of memory {HOSTILE}")]
+    """Return the report of two sides and a probe in which every name is hostile."""
+    write_probe(folder / "in").write_text(
+        json.dumps(probed(**dict.fromkeys(("platform", "host", "device_name", "pytorch_version"), HOSTILE)))
+    )
+    names = {"label": HOSTILE, "model": HOSTILE, "host": HOSTILE, "provenance__framework_versions": {HOSTILE: HOSTILE}}
+    names |= {"fingerprint__dataset_bin_sha256": HOSTILE, "warnings": [HOSTILE]}
+    results = [run("amd", 9, **names, status="oom", reason=f"out of memory {HOSTILE}")]
     for platform in ("nvd", "amd"):
-        for number in (1, 2, 3):
-            result = run(platform, number, host=HOSTILE, **names, warnings=[HOSTILE])
-            result["gpu_info"]["device_name"] = f"{HOSTILE} {platform}"
-            result["provenance"]["framework_versions"] = {HOSTILE: HOSTILE}
-            result["provenance"]["environment"] = {"NCCL_X": f"{HOSTILE} {platform}"}
-            result["fingerprint"]["dataset_bin_sha256"] = HOSTILE
-            results.append(result)
+        own = {"gpu_info__device_name": f"{HOSTILE} {platform}"}
+        own["provenance__environment"] = {"NCCL_X": f"{HOSTILE} {platform}"}
+        results += [run(platform, number, **names, **own) for number in (1, 2, 3)]
     return report(folder, results, "--by", "platform", formats=formats)
 
 
@@ -101,12 +71,11 @@ def test_no_report_shows_a_hostile_name_otherwise_than_as_text(tmp_path: Path) -
     assert found.json["verdicts"]
     rows = [line.count("|") for line in found.markdown.splitlines() if line.startswith("|")]
     assert rows and set(rows) == {6, 9}, "a pipe in a name must not open a column"
-    for shown in (found.markdown, found.printed):
-        assert shown.replace("\n", "").isprintable()
+    assert all(shown.replace("\n", "").isprintable() for shown in (found.markdown, found.printed, found.errors))
     for part in ("<script", "| $x", " `c`", "**b**", "[l](", "http://e", "$x^2$"):
         assert part not in found.markdown, part
     assert [line for line in found.markdown.splitlines() if line.startswith("# ")] == ["# Comparison"]
-    assert "<script>alert" not in found.page and "\x1b" not in found.page and "\u202e" not in found.page
+    assert not any(part in found.page for part in ("<script>alert", "\x1b", "\u202e"))
 
 
 def test_the_picture_draws_hostile_names_as_they_are_and_warns_of_nothing(tmp_path: Path) -> None:

@@ -17,38 +17,56 @@ NVIDIA = {
     "flash": "flash_fwd_kernel",
 }
 AMD = {"mm": "Cijk_Alik_Bljk_BBS_BH_MT256x256x64", "comm": "rcclGenericKernel<1, false>", "flash": "attn_fwd"}
+ADD, MUL = (f"void at::native::vectorized_elementwise_kernel<4, {name}>" for name in ("add", "mul"))
+REDUCE, ADAMW = "at::native::reduce_kernel", "Optimizer.step#AdamW.step"
+DIMS = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
 
 
-def one_step(length=100):
-    """Return a trace of one step of so many microseconds."""
-    trace = MadeTrace()
-    trace.step(1, 0, length)
-    return trace
+def event(what):
+    """Return a maker of events: name, start and length in microseconds, and more."""
+    return lambda name, at, length, **more: (what, name, at, length, more)
 
 
-def found(trace, tmp_path, *options):
-    return divided(trace.write(tmp_path / "trace.json"), *options)
+op, kernel, span = map(event, ("op", "kernel", "span"))
+
+
+def step(number, at, length):
+    return span(f"ProfilerStep#{number}", at, length)
+
+
+def made(tmp_path, *events, **header):
+    """Write a trace of these events and return its path."""
+    trace = MadeTrace(**header)
+    for what, name, at, length, more in events:
+        {"op": trace.op, "kernel": trace.kernel, "span": partial(trace.add, "user_annotation")}[what](
+            name, at, length, **more
+        )
+    return trace.write(tmp_path / "trace.json")
 
 
 def microseconds(result):
     return {kind: round(seconds / US, 3) for kind, seconds in result["kinds"].items() if seconds > 1e-12}
 
 
-@pytest.mark.parametrize("names", [NVIDIA, AMD], ids=["nvidia", "amd"])
-def test_two_streams_count_once_and_communication_is_exposed_only_where_nothing_computes(names, tmp_path):
+def agrees(found, wanted):
+    """Return whether what was found has all that is wanted: some row for each of a list, each key of an object."""
+    if isinstance(wanted, list):
+        return all(any(agrees(one, row) for one in found) for row in wanted)
+    if isinstance(wanted, dict):
+        return all(agrees(found[key], value) for key, value in wanted.items())
+    return wanted in found if isinstance(found, str) else found == wanted
+
+
+def two_streams(names):
     #  step     0 ............................................ 1000
     #  stream 7    mm 100-400    flash 350-500           add 800-900
     #  stream 20             all-reduce 450-700    copy 690-750
-    trace = one_step(1000)
-    trace.kernel(names["mm"], 100, 300)
-    trace.kernel(names["flash"], 350, 150)
-    trace.kernel("void at::native::vectorized_elementwise_kernel<4, add>", 800, 100)
-    trace.kernel(names["comm"], 450, 250, stream=20)
-    trace.kernel("Memcpy HtoD (Pinned -> Device)", 690, 60, stream=21, category="gpu_memcpy")
-    result = found(trace, tmp_path)
-    assert result["step_seconds"] == pytest.approx(1000 * US)
-    assert list(result["kinds"]) == list(KINDS)
-    assert microseconds(result) == {
+    events = [
+        *(step(1, 0, 1000), kernel(names["mm"], 100, 300), kernel(names["flash"], 350, 150), kernel(ADD, 800, 100)),
+        kernel(names["comm"], 450, 250, stream=20),
+        kernel("Memcpy HtoD (Pinned -> Device)", 690, 60, stream=21, category="gpu_memcpy"),
+    ]
+    kinds = {
         "matmul": 300,
         "attention": 100,  # 400 to 500; before that the product runs
         "communication_exposed": 200,  # 500 to 700
@@ -56,19 +74,148 @@ def test_two_streams_count_once_and_communication_is_exposed_only_where_nothing_
         "memory_bound": 100,
         "idle": 250,  # 100 before, 50 between, 100 behind
     }
-    assert result["communication_overlapped"] == pytest.approx(50 * US)
-    assert {row["name"]: round(row["seconds"] / US) for row in result["kernels"]}[names["flash"]] == 150
+    return events, kinds, {"kernels": [{"name": names["flash"], "seconds": us(150)}]} | overlapped(50)
 
 
-def test_communication_behind_computation_is_named_overlapped(tmp_path):
-    trace = one_step()
-    trace.kernel(NVIDIA["mm"], 0, 100)
-    trace.kernel(NVIDIA["comm"], 10, 50, stream=20)
-    trace.kernel("ncclDevKernel_AllGather_RING_LL", 80, 40, stream=20)
-    result = found(trace, tmp_path)
-    assert {row["name"]: row["kind"] for row in result["kernels"]}[NVIDIA["comm"]] == "communication_overlapped"
-    assert result["kinds"]["communication_exposed"] == 0  # what runs behind the step is not of it
-    assert result["communication_overlapped"] == pytest.approx(70 * US)
+def us(value):
+    return pytest.approx(value * US)
+
+
+def overlapped(value):
+    return {"communication_overlapped": us(value)}
+
+
+ONE = step(1, 0, 100)
+BY_HAND = {
+    "two streams of NVIDIA": two_streams(NVIDIA),
+    "two streams of AMD": two_streams(AMD),
+    "communication behind computation, and behind the step": (
+        [
+            *(ONE, kernel(NVIDIA["mm"], 0, 100), kernel(NVIDIA["comm"], 10, 50, stream=20)),
+            kernel("ncclDevKernel_AllGather_RING_LL", 80, 40, stream=20),
+        ],
+        {"matmul": 100},
+        {"kernels": [{"name": NVIDIA["comm"], "kind": "communication_overlapped"}]} | overlapped(70),
+    ),
+    # a kernel of one name in an operator, in the optimizer, in attention, and on autograd's thread
+    "the operator and the range that launched a kernel": (
+        [
+            *(step(1, 0, 1000), op("aten::scaled_dot_product_attention", 10, 50), op("aten::bmm", 20, 20)),
+            kernel(NVIDIA["mm"], 100, 10, launched=25),
+            op("autograd::engine::evaluate_function: MmBackward0", 70, 50, tid=AUTOGRAD),
+            op("aten::mm", 80, 20, tid=AUTOGRAD, **DIMS),
+            kernel("jit_kernel_17", 200, 20, launched=85, tid=AUTOGRAD),
+            *(span(ADAMW, 300, 100), op("aten::mul", 310, 20), kernel(MUL, 400, 40, launched=315)),
+            kernel(NVIDIA["comm"], 500, 80, launched=350, stream=20),
+            kernel("jit_kernel_17", 600, 160, launched=450),
+        ],
+        *(
+            {"attention": 10, "matmul": 20, "optimizer": 40, "communication_exposed": 80}
+            | {"unattributed": 160, "idle": 690},
+            {"operators": [{"name": "aten::mm", "kernel": "jit_kernel_17", "shapes": "(64, 32) x (32, 16)"}
+                           | {"precision": "bf16", "tflops": pytest.approx(2 * 64 * 32 * 16 / (20 * US) / 1e12)}]},
+        ),
+    ),
+    #  forward: mm 100-150   backward: mm 150-250 and reduction 240-300   optimizer: 300-340   no launch: 400-420
+    "forward, backward and optimizer": (
+        [
+            *(step(1, 0, 1000), op("aten::mm", 10, 10, **DIMS), kernel(NVIDIA["mm"], 100, 50, launched=12)),
+            op("autograd::engine::evaluate_function: MmBackward0", 30, 50, tid=AUTOGRAD),
+            op("aten::mm", 40, 10, tid=AUTOGRAD, **DIMS),
+            kernel(NVIDIA["mm"], 150, 100, launched=45, tid=AUTOGRAD),
+            op("SomebodysFunctionBackward", 90, 10, tid=AUTOGRAD),  # of a schedule that calls it by itself
+            kernel(REDUCE, 240, 60, launched=95, tid=AUTOGRAD, stream=8),
+            *(span(ADAMW, 120, 20), kernel(MUL, 300, 40, launched=125), kernel(NVIDIA["mm"], 400, 20)),
+        ],
+        {"matmul": 170, "memory_bound": 50, "optimizer": 40, "idle": 740},
+        {
+            "phases": {"forward": us(50), "backward": us(150), "optimizer": us(40)},
+            "operators": [  # of equal shapes, but apart
+                *({"name": "aten::mm", "phase": phase, "seconds": us(t)} for phase, t in (("forward", 50),
+                                                                                        ("backward", 100))),
+                {"name": NVIDIA["mm"], "phase": None},
+            ],
+        },
+    ),
+    "an external id without a launch": (
+        [
+            *(ONE, span("Optimizer.step#SGD.step", 0, 20), op("aten::add_", 5, 5, **{"External id": 41})),
+            *(op("aten::mm", 30, 5, **{"External id": 42}), kernel("jit_kernel", 40, 10, external=42)),
+            kernel("jit_kernel", 60, 30, external=41),
+        ],
+        {"matmul": 10, "optimizer": 30, "idle": 60},
+        {"operators": [{"name": name, "kernel": "jit_kernel"} for name in ("aten::mm", "aten::add_")]},
+    ),
+    # the host needs 100 a step, the device 400, of which 50 nothing runs
+    "a host that runs ahead": (
+        [
+            *(step(number, 100 * number, 100) for number in (1, 2)),
+            *(kernel(NVIDIA["mm"], 400 * number, 350, launched=100 * number + 20) for number in (1, 2)),
+            kernel("at::native::copy", 1150, 50, launched=290),
+        ],
+        {"matmul": 350, "memory_bound": 25, "idle": 25},
+        {"step_seconds": us(400), "remarks": ["host ran ahead"]},
+    ),
+    # own times: linear 10 to 15 and 45 to 50, addmm 15 to 20 and 30 to 45, MulBackward0 50 to 70 beside nothing else
+    "nested operators of a CPU, over all threads": (
+        [
+            *(ONE, op("aten::linear", 10, 40), op("aten::addmm", 15, 30), op("aten::copy_", 20, 10)),
+            op("MulBackward0", 40, 30, tid=AUTOGRAD),
+            span("gloo:all_reduce", 60, 30, tid=AUTOGRAD + 1),
+        ],
+        {"matmul": 30, "memory_bound": 30, "communication_exposed": 20, "idle": 20},
+        {
+            **overlapped(10),
+            "device": None,
+            "kernels": [
+                {"name": "aten::linear", "count": 1, "seconds": us(10)},
+                {"name": "aten::addmm", "count": 1, "seconds": us(20)},
+            ],
+        },
+    ),
+    "products with a weight in a function of attention": (
+        [
+            *(ONE, op("FlashAttnFunc", 0, 50), op("LinearFunction", 10, 20), op("aten::bmm", 32, 8)),
+            kernel("cutlass::device_kernel<GemmKernel>", 0, 10, launched=2),
+            kernel(NVIDIA["flash"], 10, 20, launched=5),
+            kernel(NVIDIA["mm"], 40, 5, launched=15),
+            kernel("cast_kernel", 45, 2, launched=16),
+            kernel(NVIDIA["mm"], 50, 7, launched=35),
+        ],
+        {"matmul": 15, "attention": 27, "memory_bound": 2, "idle": 56},
+        {},
+    ),
+    "of operators that start together the longer contains the other": (
+        [ONE, op("aten::mm", 10, 20), op("aten::add", 10, 60)],
+        {"matmul": 20, "memory_bound": 40, "idle": 40},
+        {},
+    ),
+    "the optimizer of a CPU": (
+        [ONE, span(ADAMW, 10, 60), op("aten::add_", 20, 30), op("aten::add_", 80, 10)],
+        {"optimizer": 30, "memory_bound": 10, "idle": 60},
+        {},
+    ),
+    "a mark in which nothing runs is no step": (
+        [ONE, kernel(NVIDIA["mm"], 10, 50), step(2, 100, 3)],
+        {"matmul": 50, "idle": 50},
+        {},
+    ),
+    "without steps all of it is one": (
+        [op("aten::mm", 0, 10), kernel(NVIDIA["mm"], 30, 70, launched=5)],
+        {"matmul": 70, "idle": 30},
+        {"steps": [], "remarks": ["no ProfilerStep marks"]},
+    ),
+}  # fmt: skip
+"""Events, the microseconds of each kind of time in a step, and what else is in the result."""
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_each_event_counts_for_its_kind_operator_and_phase(name, tmp_path):
+    events, kinds, more = BY_HAND[name]
+    result = divided(made(tmp_path, *events))
+    assert (microseconds(result), list(result["kinds"])) == (kinds, list(KINDS))
+    assert result["step_seconds"] == us(sum(kinds.values()))
+    assert agrees(result, more), result
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -77,235 +224,134 @@ def test_random_schedules_of_four_streams_are_divided_as_painted(seed, tmp_path)
     names = {
         "matmul": NVIDIA["mm"],
         "attention": AMD["flash"],
-        "memory_bound": "at::native::reduce_kernel",
+        "memory_bound": REDUCE,
         "communication_exposed": AMD["comm"],
         "host_copy": "Memcpy DtoH (Device -> Pinned)",
         "unattributed": "nobody_knows",
         "optimizer": "multi_tensor_apply_kernel<AdamFunctor>",
     }
-    trace, pieces = MadeTrace(), []
-    for number, start in enumerate((0, 500, 1000)):
-        trace.step(number, start, 500)
+    events, pieces = [step(number, 500 * number, 500) for number in range(3)], []
     for stream in range(4):
         time = draw.randrange(40)
         while time < 1500:
             kind, length = draw.choice(list(names)), draw.randrange(1, 60)
-            trace.kernel(
-                names[kind], time, length, stream=stream, category="gpu_memcpy" if kind == "host_copy" else "kernel"
-            )
+            category = "gpu_memcpy" if kind == "host_copy" else "kernel"
+            events.append(kernel(names[kind], time, length, stream=stream, category=category))
             pieces.append((kind, time, time + length))
             time += length + draw.randrange(80)
-    result = found(trace, tmp_path)
-    truth = painted(pieces, 0, 1500)
-    for kind, seconds in result["kinds"].items():
+    result, truth = divided(made(tmp_path, *events)), painted(pieces, 0, 1500)
+    for kind, seconds in [*result["kinds"].items(), ("communication_overlapped", result["communication_overlapped"])]:
         assert seconds == pytest.approx(truth[kind] / 3 * US, abs=0.3 * US), kind
-    assert result["communication_overlapped"] == pytest.approx(truth["communication_overlapped"] / 3 * US, abs=0.3 * US)
     assert sum(result["kinds"].values()) == pytest.approx(result["step_seconds"], rel=1e-9)
 
 
-def launching_trace():
-    """A kernel of one name launched in an operator, in the optimizer, in attention, and on autograd's thread."""
-    trace = one_step(1000)
-    trace.op("aten::scaled_dot_product_attention", 10, 50)
-    trace.op("aten::bmm", 20, 20)
-    trace.kernel(NVIDIA["mm"], 100, 10, launched=25)
-    trace.op("autograd::engine::evaluate_function: MmBackward0", 70, 50, tid=AUTOGRAD)
-    dims = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
-    trace.op("aten::mm", 80, 20, tid=AUTOGRAD, **dims)
-    trace.kernel("jit_kernel_17", 200, 20, launched=85, tid=AUTOGRAD)
-    trace.add("user_annotation", "Optimizer.step#AdamW.step", 300, 100)
-    trace.op("aten::mul", 310, 20)
-    trace.kernel("void at::native::vectorized_elementwise_kernel<4, mul>", 400, 40, launched=315)
-    trace.kernel(NVIDIA["comm"], 500, 80, launched=350, stream=20)
-    trace.kernel("jit_kernel_17", 600, 160, launched=450)
-    return trace
-
-
-def test_a_kernel_belongs_to_the_operator_and_the_range_that_launched_it(tmp_path):
-    result = found(launching_trace(), tmp_path)
-    assert microseconds(result) == {
-        "attention": 10,
-        "matmul": 20,
-        "optimizer": 40,
-        "communication_exposed": 80,
-        "unattributed": 160,
-        "idle": 690,
-    }
-    row = next(row for row in result["operators"] if row["name"] == "aten::mm")
-    assert (row["kernel"], row["shapes"], row["precision"]) == ("jit_kernel_17", "(64, 32) x (32, 16)", "bf16")
-    assert row["tflops"] == pytest.approx(2 * 64 * 32 * 16 / (20 * US) / 1e12)
-
-
-def test_forward_backward_and_optimizer_are_apart(tmp_path):
-    #  forward: mm 100-150   backward: mm 150-250 and reduction 240-300   optimizer: 300-340   no launch: 400-420
-    trace = one_step(1000)
-    dims = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
-    trace.op("aten::mm", 10, 10, **dims)
-    trace.kernel(NVIDIA["mm"], 100, 50, launched=12)
-    trace.op("autograd::engine::evaluate_function: MmBackward0", 30, 50, tid=AUTOGRAD)
-    trace.op("aten::mm", 40, 10, tid=AUTOGRAD, **dims)
-    trace.kernel(NVIDIA["mm"], 150, 100, launched=45, tid=AUTOGRAD)
-    trace.op("SomebodysFunctionBackward", 90, 10, tid=AUTOGRAD)  # of a schedule that calls it by itself
-    trace.kernel("at::native::reduce_kernel", 240, 60, launched=95, tid=AUTOGRAD, stream=8)
-    trace.add("user_annotation", "Optimizer.step#AdamW.step", 120, 20)
-    trace.kernel("void at::native::vectorized_elementwise_kernel<4, mul>", 300, 40, launched=125)
-    trace.kernel(NVIDIA["mm"], 400, 20)
-    result = found(trace, tmp_path)
-    assert result["phases"] == pytest.approx({"forward": 50 * US, "backward": 150 * US, "optimizer": 40 * US})
-    products = {row["phase"]: round(row["seconds"] / US) for row in result["operators"] if row["name"] == "aten::mm"}
-    assert products == {"forward": 50, "backward": 100}  # of equal shapes, but apart
-    assert {row["phase"] for row in result["operators"] if row["name"] == NVIDIA["mm"]} == {None}
+TENSOR = {"Process Group Name": "3", "Process Group Description": "TENSOR_MODEL_PARALLEL_GROUP", "Group size": 8}
+UNDEFINED = {"Process Group Name": "0", "Process Group Description": "undefined"}
 
 
 def test_communication_is_apart_by_process_group_where_the_trace_names_it(tmp_path, capsys):
-    trace = one_step()
-    trace.kernel(NVIDIA["mm"], 0, 40)
-    tensor = {"Process Group Name": "3", "Process Group Description": "TENSOR_MODEL_PARALLEL_GROUP", "Group size": 8}
-    trace.kernel(NVIDIA["comm"], 30, 20, stream=20, **tensor)  # 10 exposed
-    trace.kernel("ncclDevKernel_ReduceScatter", 60, 10, stream=20, **tensor)
-    trace.kernel(
-        NVIDIA["comm"], 70, 5, stream=21, **{"Process Group Name": "0"}, **{"Process Group Description": "undefined"}
+    path = made(
+        tmp_path,
+        *(ONE, kernel(NVIDIA["mm"], 0, 40), kernel(NVIDIA["comm"], 30, 20, stream=20, **TENSOR)),  # 10 exposed
+        kernel("ncclDevKernel_ReduceScatter", 60, 10, stream=20, **TENSOR),
+        kernel(NVIDIA["comm"], 70, 5, stream=21, **UNDEFINED),
+        kernel(NVIDIA["comm"], 90, 5, stream=21),  # of no group that the trace names
     )
-    trace.kernel(NVIDIA["comm"], 90, 5, stream=21)  # of no group that the trace names
-    result = found(trace, tmp_path)
-    assert [{key: row[key] for key in ("group", "ranks", "count")} for row in result["communication_groups"]] == [
-        {"group": "TENSOR_MODEL_PARALLEL_GROUP", "ranks": 8, "count": 2},
-        {"group": "0", "ranks": None, "count": 1},
+    assert divided(path)["communication_groups"] == [
+        {"group": TENSOR["Process Group Description"], "ranks": 8, "count": 2}
+        | {"seconds": us(30), "exposed_seconds": us(20)},
+        {"group": "0", "ranks": None, "count": 1, "seconds": us(5), "exposed_seconds": us(5)},
     ]
-    seconds = [(row["seconds"], row["exposed_seconds"]) for row in result["communication_groups"]]
-    assert seconds == [pytest.approx((30 * US, 20 * US)), pytest.approx((5 * US, 5 * US))]
-    assert trace_command.main([str(tmp_path / "trace.json")]) == 0
+    assert trace_command.main([str(path)]) == 0
     assert "Of TENSOR_MODEL_PARALLEL_GROUP (8 ranks): 0.03 ms, 0.02 ms exposed." in capsys.readouterr().out
 
 
 def test_unattributed_time_is_a_share_of_the_step_and_of_the_kernels(tmp_path, capsys):
-    trace = one_step()
-    trace.kernel(NVIDIA["mm"], 0, 60)
-    trace.kernel("nobody_knows", 10, 55, stream=20)  # 5 of 100 of the step, and 55 of 120 of the time of kernels
-    trace.kernel("at::native::reduce_kernel", 70, 5)
-    result = found(trace, tmp_path)
-    assert result["unattributed_percent"] == pytest.approx({"of_step": 5, "of_kernel_time": 100 * 55 / 120})
-    assert trace_command.main([str(tmp_path / "trace.json")]) == 0
+    # 5 of 100 of the step, and 55 of 120 of the time of kernels
+    unknown = kernel("nobody_knows", 10, 55, stream=20)
+    path = made(tmp_path, ONE, kernel(NVIDIA["mm"], 0, 60), unknown, kernel(REDUCE, 70, 5))
+    assert divided(path)["unattributed_percent"] == pytest.approx({"of_step": 5, "of_kernel_time": 100 * 55 / 120})
+    assert trace_command.main([str(path)]) == 0
     assert capsys.readouterr().out.count("5.0% of the step, 45.8% of kernel time") == 2  # a sentence, and the table
 
 
-def test_without_a_launch_the_external_id_ties_a_kernel_to_its_operator(tmp_path):
-    trace = one_step()
-    trace.add("user_annotation", "Optimizer.step#SGD.step", 0, 20)
-    trace.op("aten::add_", 5, 5, **{"External id": 41})
-    trace.op("aten::mm", 30, 5, **{"External id": 42})
-    trace.kernel("jit_kernel", 40, 10, external=42)
-    trace.kernel("jit_kernel", 60, 30, external=41)
-    result = found(trace, tmp_path)
-    assert microseconds(result) == {"matmul": 10, "optimizer": 30, "idle": 60}
-    assert {row["name"]: row["kernel"] for row in result["operators"]} == {
-        "aten::mm": "jit_kernel",
-        "aten::add_": "jit_kernel",
-    }
-
-
 def test_steps_are_chosen_by_their_numbers_and_averaged(tmp_path):
-    trace = MadeTrace()
-    for number, start, length in ((7, 0, 100), (8, 110, 200), (9, 310, 400)):
-        trace.step(number, start, length)
-        trace.kernel(NVIDIA["mm"], start + 10, 10 * number)
-    result = found(trace, tmp_path, "--steps", "8-9")
-    assert result["steps"] == [8, 9]
-    assert result["step_seconds"] == pytest.approx(300 * US)
-    assert microseconds(result) == {"matmul": 85, "idle": 215}
-    (row,) = result["kernels"]
-    assert (row["count"], row["seconds"]) == (1, pytest.approx(85 * US))
-    for wanted in ("6-8", "9-10", "1-2"):
-        assert "the trace has step 7 to 9" in refused(trace_command.main, tmp_path / "trace.json", "--steps", wanted)
-
-
-def test_a_trace_without_steps_counts_as_one_and_says_so(tmp_path):
-    trace = MadeTrace()
-    trace.op("aten::mm", 0, 10)
-    trace.kernel(NVIDIA["mm"], 30, 70, launched=5)
-    result = found(trace, tmp_path)
-    assert result["steps"] == []
-    assert microseconds(result) == {"matmul": 70, "idle": 30}
-    assert "no ProfilerStep marks" in result["remarks"][0]
-    assert "--steps: the trace has no ProfilerStep marks" in refused(
-        trace_command.main, tmp_path / "trace.json", "--steps", "1"
+    steps = ((7, 0, 100), (8, 110, 200), (9, 310, 400))
+    path = made(
+        tmp_path, *(step(*one) for one in steps), *(kernel(NVIDIA["mm"], at + 10, 10 * n) for n, at, _ in steps)
     )
-
-
-def test_steps_are_cut_on_the_device_where_the_host_runs_ahead(tmp_path):
-    trace = MadeTrace()
-    for number in (1, 2):  # the host needs 100 a step, the device 400, of which 50 nothing runs
-        trace.step(number, 100 * number, 100)
-        trace.kernel(NVIDIA["mm"], 400 * number, 350, launched=100 * number + 20)
-    trace.kernel("at::native::copy", 1150, 50, launched=290)
-    result = found(trace, tmp_path)
-    assert result["step_seconds"] == pytest.approx(400 * US)
-    assert microseconds(result) == {"matmul": 350, "memory_bound": 25, "idle": 25}
-    assert "host ran ahead" in result["remarks"][0]
+    result = divided(path, "--steps", "8-9")
+    assert (result["steps"], result["step_seconds"]) == ([8, 9], us(300))
+    assert microseconds(result) == {"matmul": 85, "idle": 215}
+    assert [(row["count"], row["seconds"]) for row in result["kernels"]] == [(1, us(85))]
+    for wanted in ("6-8", "9-10", "1-2"):
+        assert "the trace has step 7 to 9" in refused(trace_command.main, path, "--steps", wanted)
+    bare = made(tmp_path, kernel(NVIDIA["mm"], 30, 70))
+    assert "--steps: the trace has no ProfilerStep marks" in refused(trace_command.main, bare, "--steps", "1")
 
 
 def test_devices_are_not_mixed(tmp_path):
-    trace = MadeTrace(deviceProperties=[{"id": 0, "name": "GPU A"}, {"id": 1, "name": "GPU B"}])
-    trace.step(1, 0, 100)
-    trace.kernel(NVIDIA["mm"], 0, 30, device=0)
-    trace.kernel(AMD["flash"], 20, 60, device=1)
-    busiest, other = found(trace, tmp_path), found(trace, tmp_path, "--device", "0")
+    names = [{"id": 0, "name": "GPU A"}, {"id": 1, "name": "GPU B"}]
+    kernels = (kernel(NVIDIA["mm"], 0, 30, device=0), kernel(AMD["flash"], 20, 60, device=1))
+    path = made(tmp_path, ONE, *kernels, deviceProperties=names)
+    busiest, other = divided(path), divided(path, "--device", "0")
     assert (busiest["device_name"], microseconds(busiest)) == ("GPU B", {"attention": 60, "idle": 40})
     assert (other["device_name"], microseconds(other)) == ("GPU A", {"matmul": 30, "idle": 70})
     assert "device 1 counts, not 0" in busiest["remarks"][0]
-    assert "--device: got 5, the trace has 0, 1" in refused(
-        trace_command.main, tmp_path / "trace.json", "--device", "5"
-    )
+    assert "--device: got 5, the trace has 0, 1" in refused(trace_command.main, path, "--device", "5")
 
 
-def test_nested_operators_of_a_cpu_count_only_their_own_time_over_all_threads(tmp_path):
-    trace = one_step()
-    trace.op("aten::linear", 10, 40)  # own time 10 to 15 and 45 to 50
-    trace.op("aten::addmm", 15, 30)  # own time 15 to 20 and 30 to 45
-    trace.op("aten::copy_", 20, 10)
-    trace.op("MulBackward0", 40, 30, tid=AUTOGRAD)  # 50 to 70 beside nothing else
-    trace.add("user_annotation", "gloo:all_reduce", 60, 30, tid=AUTOGRAD + 1)
-    result = found(trace, tmp_path)
-    assert microseconds(result) == {"matmul": 30, "memory_bound": 30, "communication_exposed": 20, "idle": 20}
-    assert result["communication_overlapped"] == pytest.approx(10 * US)
-    own = {row["name"]: (row["count"], round(row["seconds"] / US)) for row in result["kernels"]}
-    assert own["aten::linear"] == (1, 10)
-    assert own["aten::addmm"] == (1, 20)
-    assert result["device"] is None
+# Operations and sizes from the shapes of a trace; the places of arguments are those of torch's own schemas.
+
+BF16 = ["c10::BFloat16"] * 3
+SDPA = "aten::_scaled_dot_product"
+NAMES = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+ATTENTION = f"{SDPA}_{NAMES[0]}"
+EQUAL, LONG = [[2, 4, 8, 32]] * 3, [[2, 4, 8, 32], [2, 4, 16, 32], [2, 4, 16, 32]]
 
 
-FLASH_ATTENTION = [
-    *(("op", "FlashAttnFunc", 0, 50, {}), ("op", "LinearFunction", 10, 20, {}), ("op", "aten::bmm", 32, 8, {})),
-    ("kernel", "cutlass::device_kernel<GemmKernel>", 0, 10, {"launched": 2}),
-    ("kernel", NVIDIA["flash"], 10, 20, {"launched": 5}),
-    ("kernel", NVIDIA["mm"], 40, 5, {"launched": 15}),
-    ("kernel", "cast_kernel", 45, 2, {"launched": 16}),
-    ("kernel", NVIDIA["mm"], 50, 7, {"launched": 35}),
-]
-OPTIMIZER_OF_A_CPU = [
-    ("range", "Optimizer.step#AdamW.step", 10, 60, {}),
-    *(("op", "aten::add_", 20, 30, {}), ("op", "aten::add_", 80, 10, {})),
-]
+def work(folder, name, dims, concrete=""):
+    """Return operations and sizes of an operator that launches a kernel."""
+    launching = op(name, 0, 20, **{"Input Dims": dims, "Input type": BF16, "Concrete Inputs": concrete})
+    (row,) = divided(made(folder, ONE, launching, kernel("a_kernel", 30, 10, launched=5)))["operators"]
+    return row["flops"], row["shapes"]
 
 
 @pytest.mark.parametrize(
-    ("events", "wanted"),
+    ("name", "dims", "wanted"),
     [
-        # products with a weight in a function of attention are products
-        (FLASH_ATTENTION, {"matmul": 15, "attention": 27, "memory_bound": 2, "idle": 56}),
-        # of operators that start together the longer contains the other
-        (
-            [("op", "aten::mm", 10, 20, {}), ("op", "aten::add", 10, 60, {})],
-            {"matmul": 20, "memory_bound": 40, "idle": 40},
-        ),
-        (OPTIMIZER_OF_A_CPU, {"optimizer": 30, "memory_bound": 10, "idle": 60}),
-        # a mark in which nothing runs is no step
-        ([("kernel", NVIDIA["mm"], 10, 50, {}), ("range", "ProfilerStep#2", 100, 3, {})], {"matmul": 50, "idle": 50}),
+        ("aten::mm", [[8, 2], [2, 4]], (128, "(8, 2) x (2, 4)")),
+        ("aten::addmm", [[4], [8, 2], [2, 4], [], []], (128, "(8, 2) x (2, 4)")),
+        ("aten::bmm", [[3, 8, 2], [3, 2, 4]], (384, "3 of (8, 2) x (2, 4)")),
+        ("aten::mm", [[8, 2], [3, 4]], (None, "(8, 2) (3, 4)")),
+        ("aten::mm", [[8], [8, 4]], (None, "(8) (8, 4)")),
+        ("aten::mm", "nonsense", (None, "")),
+        ("aten::mul", [[8, 2], [8, 2]], (None, "(8, 2) (8, 2)")),
+        ("aten::linear", [[8, 2], [4, 2], []], (None, "(8, 2) (4, 2)")),
     ],
 )
-def test_each_event_counts_for_its_kind(events, wanted, tmp_path):
-    trace = one_step()
-    for event, name, at, length, more in events:
-        add = {"op": trace.op, "kernel": trace.kernel, "range": partial(trace.add, "user_annotation")}[event]
-        add(name, at, length, **more)
-    assert microseconds(found(trace, tmp_path)) == wanted
+def test_a_product_counts_two_operations_for_each_multiplication(tmp_path, name, dims, wanted):
+    assert work(tmp_path, name, dims) == wanted
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "dims", "flops"),
+    [
+        # 2 batches, 4 heads, 8 queries, 16 keys, width 32: a product has 2*2*4*8*16*32 = 65,536 operations
+        *((f"{SDPA}_{name}", LONG, 131_072) for name in NAMES),
+        *((f"{SDPA}_{name}_backward", [[2, 4, 8, 32], *LONG], 327_680) for name in NAMES),
+        ("aten::_flash_attention_forward", [[2, 8, 4, 32], [2, 16, 4, 32], [2, 16, 4, 32]], 131_072),
+        ("aten::_flash_attention_backward", [[2, 8, 4, 32]] * 2 + [[2, 16, 4, 32]] * 2, 327_680),
+    ],
+)
+def test_attention_counts_its_products_and_half_of_them_where_it_is_causal(tmp_path, name, dims, flops, causal):
+    torch = pytest.importorskip("torch")
+    schema = getattr(torch.ops.aten, name.removeprefix("aten::")).default._schema
+    concrete = [str(causal) if argument.name == "is_causal" else "" for argument in schema.arguments]
+    assert work(tmp_path, name, dims, concrete)[0] == (flops / 2 if causal else flops)
+
+
+def test_attention_of_which_nobody_knows_whether_it_is_causal_has_no_operations(tmp_path):
+    assert work(tmp_path, ATTENTION, LONG, [""] * 5)[0] is None
+    assert work(tmp_path, ATTENTION, EQUAL, [""] * 4 + ["False"])[0] == 65_536

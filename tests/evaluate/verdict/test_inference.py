@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from evaluate.verdict.inference import (
     decide,
     estimate,
 )
+from evaluate.verdict.ratios import with_interval, written
 
 
 def runs(machine: str, *logs: float) -> list[Run]:
@@ -69,24 +71,26 @@ def test_unequal_numbers_of_runs_are_wider_than_welchs_interval() -> None:
     assert math.log(found.high / found.low) > 1.3 * (expected.high - expected.low)
 
 
-# 1, 2 and 3 runs on three machines: variances of their own runs cannot be known on the first
-def test_a_side_with_a_single_run_on_a_machine_takes_its_spread_from_its_machines() -> None:
-    b = runs("b0", 0.10) + runs("b1", 0.11, 0.13) + runs("b2", 0.20, 0.22, 0.24)
-    found = estimate(runs("a", 0.0, 0.01, 0.02), b)
-    assert found.spreads[1] is not None
-    # machine means 0.10, 0.12, 0.22: deviations -7, -4, 11 of 0.1467 -> (0.0467^2 + 0.0267^2 + 0.0733^2) / 2 / 3
-    assert found.spreads[1].variance == pytest.approx((0.046667**2 + 0.026667**2 + 0.073333**2) / 6, rel=1e-4)
-    assert (found.spreads[1].degrees, found.spreads[1].values) == (2, 3)
-    assert (found.scope, found.ratio) == (THESE_MACHINES, pytest.approx(math.exp(0.146667 - 0.01), rel=1e-5))
+ON_THREE = runs("b0", 0.10) + runs("b1", 0.11, 0.13) + runs("b2", 0.20, 0.22, 0.24)
+"""1, 2 and 3 runs on three machines: variances of their own runs cannot be known on the first."""
 
 
-def test_several_runs_on_each_machine_of_one_side_give_the_spread_of_these_machines() -> None:
-    b = runs("b0", 0.10, 0.12) + runs("b1", 0.20, 0.24)
+@pytest.mark.parametrize(
+    ("b", "variance", "degrees", "mean"),
+    [
+        # machine means 0.10, 0.12, 0.22: deviations -7, -4, 11 of 0.1467 -> (0.0467^2 + 0.0267^2 + 0.0733^2) / 2 / 3
+        (ON_THREE, (0.046667**2 + 0.026667**2 + 0.073333**2) / 6, 2, 0.146667),
+        # variances of 0.0002 and 0.0008, each over 2 runs and over 2^2 machines; degrees (1 + 4)^2 / (1 + 16)
+        (runs("b0", 0.10, 0.12) + runs("b1", 0.20, 0.24), (0.0002 + 0.0008) / 8, 25 / 17, 0.165),
+    ],
+    ids=["a single run on one", "several runs on each"],
+)
+def test_the_spread_of_a_side_is_of_its_machines(b: list[Run], variance: float, degrees: float, mean: float) -> None:
     found = estimate(runs("a", 0.0, 0.01, 0.02), b)
-    assert found.spreads[1] is not None
-    # variances of 0.0002 and 0.0008, each over 2 runs and over 2^2 machines; degrees (1 + 4)^2 / (1 + 16)
-    assert found.spreads[1].variance == pytest.approx((0.0002 + 0.0008) / 8)
-    assert found.spreads[1].degrees == pytest.approx(25 / 17)
+    spread = found.spreads[1]
+    assert spread is not None
+    assert (spread.variance, spread.degrees) == (pytest.approx(variance, rel=1e-4), pytest.approx(degrees))
+    assert (found.scope, found.ratio) == (THESE_MACHINES, pytest.approx(math.exp(mean - 0.01), rel=1e-5))
 
 
 def test_runs_that_agree_to_six_digits_are_copies_and_have_no_interval() -> None:
@@ -143,3 +147,35 @@ def test_the_correction_is_the_textbooks(p_values: list[float | None], wanted: l
 def test_equal_logarithms_far_apart_stay_finite() -> None:
     far = estimate(runs("a", 0.0, 600.0, 300.0), runs("b", 0.0, -600.0, 300.0))
     assert far.low is not None and far.high is not None and 0 < far.low < far.high < math.inf
+
+
+# A ratio is written in one form, and rounding never puts it outside its own interval.
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (1.1037, 1.0806, 1.1211, "1.10x (1.08 to 1.12)"),
+        (1.112, 1.1118, 1.1124, "1.1120x (1.1118 to 1.1124)"),
+        (0.998, 0.995, 1.001, "0.998x (0.995 to 1.001)"),
+        (152.9, 140.0, 160.0, "153x (140 to 160)"),
+        (0.00123, 0.0011, 0.0013, "0.00123x (0.00110 to 0.00130)"),
+        (1.0, 1.0, 1.0, "1.00x (1.00 to 1.00)"),
+        (1.104, None, None, "1.10x"),
+        (0.0004, None, None, "0.000400x"),
+    ],
+)
+def test_a_ratio_has_three_digits_and_more_where_its_interval_is_narrow(
+    ratio: float, low: float | None, high: float | None, text: str
+) -> None:
+    assert with_interval(ratio, low, high) == text
+
+
+def test_a_rounded_ratio_lies_in_its_rounded_interval() -> None:
+    """The case of two decimals beside three: 1.1118 printed as 1.11 lies below 1.1115 printed as 1.112."""
+    draw = random.Random(15)
+    for _ in range(2000):
+        ratio = 10 ** draw.uniform(-3, 3)
+        low, high = ratio * (1 - draw.random() ** 4), ratio * (1 + draw.random() ** 4)
+        middle, start, end = map(float, written(ratio, low, high))
+        assert start <= middle <= end, (ratio, low, high)

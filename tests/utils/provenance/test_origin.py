@@ -176,7 +176,7 @@ FILES = {
     digests.sha256_tokenizer: ("tokenizer.json", "merges.txt"),
     digests.sha256_code: (
         *("utils/a.py", "train/b.py", "train/deep/c.sh", "data/d.py", "cpu-requirements.txt", "README.md"),
-        *("evaluate/page/assets/b.css",),
+        *("evaluate/report/assets/b.css",),
     ),
 }
 FILES[origin.sha256_report_code] = FILES[digests.sha256_code]
@@ -192,7 +192,7 @@ CHANGES = [  # digest, file that is written, or that is moved (removed) and to w
     *((digests.sha256_code, name, None, False) for name in ("README.md", "data/d.py", "utils/__pycache__/a.pyc")),
     *(
         (origin.sha256_report_code, name, None, True)
-        for name in ("utils/a.py", "evaluate/page/assets/b.css", "evaluate/new.py")
+        for name in ("utils/a.py", "evaluate/report/assets/b.css", "evaluate/new.py")
     ),
     (origin.sha256_report_code, "utils/a.py", "utils/b.py", True),
     *(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evaluate.checks.entries import load_results
 from evaluate.checks.recorded import grouped, machine_of
-from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.blocks import Table
 from evaluate.report.groups import Spread
 from evaluate.report.renderers import UNBROKEN, terminal
