@@ -166,7 +166,7 @@ def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from train.rehearsal import one_rank
-    from train.rehearsal.steps import shortened
+    from train.rehearsal.one_rank import shortened
 
     rank = stage * config.num_gpus // config.pipeline_parallel_size
     short, spec = shortened(config), config.spec(model)

@@ -8,7 +8,7 @@ reports is up to 7 % more, because boards are sold in GB and built in GiB. No nu
 Host memory is that of the weights before the first step. With INIT=equal a rank of mega fills its part of the model,
 which is on the GPU, from parameters that are drawn on the host one after another, and as many ahead as the rank has
 threads (train/common/weights.py). In hf the whole model is on the host first: in float32 on rank 0 of all, which sends
-every rank its part (train/hf/sharding.py), in the precision of the training where there is one rank. Interpreter and
+every rank its part (train/hf/model.py), in the precision of the training where there is one rank. Interpreter and
 libraries of each rank are as measured on a CPU; what a driver of a GPU maps into a process is not known and not
 counted.
 """

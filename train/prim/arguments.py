@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from train.common.weights import flat_parameters
-from train.prim.checkpoint import was_loaded
+from train.prim.yaml_config import was_loaded
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import resolved_recipe
 from utils.models import ModelSpec, RopeScaling
@@ -41,7 +41,7 @@ SAME = {name: key for name, key in _PRINTED.items() if "." not in name} | {
 NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
 NATIVE, EQUAL = "native", "equal"
-"""Values of `init`: Primus draws its own initial weights, or loads those of train/prim/checkpoint.py."""
+"""Values of `init`: Primus draws its own initial weights, or loads those of train/prim/yaml_config.py."""
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """Names of the suite for names of torch."""
 LOCAL_ATTENTION = "megatron_core:dot_product"

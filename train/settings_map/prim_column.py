@@ -150,7 +150,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "std of initial weights": override("init_method_std"),
     "initial weights": Fixed(
         lambda config, spec: config.init if config.platform == "cpu" else "native",
-        "on a GPU Primus draws its own; on a CPU it loads ours as a checkpoint (train/prim/checkpoint.py)",
+        "on a GPU Primus draws its own; on a CPU it loads ours as a checkpoint (train/prim/yaml_config.py)",
     ),
     "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(
         True, "megatron-core's own rule, and no key that turns it off"

@@ -11,7 +11,7 @@ import pytest
 from smi_stand_ins import stand_ins
 
 from tests.support.launching import Launcher
-from train.energy import sample_file
+from train.energy import sampler
 from utils.housekeeping import archive
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 
@@ -102,7 +102,7 @@ def test_samples_of_a_launcher_that_is_killed_are_readable(tmp_path, monkeypatch
     launcher.communicate()
     rank.wait(20)
     (path,) = job.output.glob("logs/*.energy.jsonl")
-    found = sample_file.read(path)
+    found = sampler.read_samples(path)
     assert found.header["platform"] == "cpu" and len(found.times) > 5 and found.times == sorted(found.times)
     assert abs(found.times[-1] - time.perf_counter()) < 60, "the clock of the samples is that of every process"
 

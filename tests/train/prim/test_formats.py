@@ -10,7 +10,7 @@ import torch
 
 from tests.support.tied_model import LLAMA_1B
 from tests.train.prim.conftest import STANDIN
-from train.prim import arguments, checkpoint, install
+from train.prim import arguments, install, yaml_config
 from utils import models
 
 SEED, STD = 42, 0.02
@@ -133,7 +133,7 @@ def written(
     folder: Path, spec: models.ModelSpec, tensor: int, pipeline: int
 ) -> tuple[str, list[dict[str, torch.Tensor]]]:
     """Return the digest of a checkpoint and the weights of its ranks, by their folders."""
-    digest = checkpoint.write(folder, spec, SEED, STD, tensor, pipeline)
+    digest = yaml_config.write_weights(folder, spec, SEED, STD, tensor, pipeline)
     return digest, [torch.load(path / "model_optim_rng.pt")["model"] for path in sorted((folder / "release").iterdir())]
 
 
@@ -162,5 +162,5 @@ def test_shards_and_stages_of_a_checkpoint_are_its_whole_weights(tmp_path: Path,
 
 def test_names_that_megatron_could_not_load_are_found_in_its_output() -> None:
     line = "load_return: _IncompatibleKeys(missing_keys=['output_layer.weight'], unexpected_keys=[])\n"
-    assert checkpoint.unloaded(line) == "_IncompatibleKeys(missing_keys=['output_layer.weight'], unexpected_keys=[])"
-    assert checkpoint.unloaded(" loading release checkpoint from /x/equal_weights\n") is None
+    assert yaml_config.unloaded(line) == "_IncompatibleKeys(missing_keys=['output_layer.weight'], unexpected_keys=[])"
+    assert yaml_config.unloaded(" loading release checkpoint from /x/equal_weights\n") is None
