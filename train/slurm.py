@@ -170,11 +170,6 @@ def log_pattern(job: Job) -> Path:
     return job.config.output_dir / "logs" / f"{job.labelled}_slurm%j.log"
 
 
-def runtime(config: RunConfig) -> str:
-    """Return the container runtime of a job; with `auto` each node chooses, unless SLURM_IMAGE is set."""
-    return "enroot" if config.runtime == "auto" and config.slurm_image else config.runtime
-
-
 def environment(environ: Mapping[str, str] = os.environ) -> rank_environment.Selected:
     """Return the variables that Slurm gets with a job: it stores them, and sbatch and srun hand all of them on.
 
@@ -233,7 +228,9 @@ def _addresses(matrix: Matrix) -> list[str]:
 
 
 def _step(matrix: Matrix, job: Job) -> list[str]:
-    config, kind = job.config, runtime(job.config)
+    config = job.config
+    # with `auto` each node chooses its container runtime, unless SLURM_IMAGE is set
+    kind = "enroot" if config.runtime == "auto" and config.slurm_image else config.runtime
     here = [] if kind == "enroot" else ["--on-node"]
     launcher = [str(ROOT / "shell/inside/job.sh"), *here]
     task = [*launcher, config.platform, job.framework, job.model, "--run", str(job.run), *_settings(matrix, kind)]

@@ -1,4 +1,4 @@
-"""The command of a matrix: settings and data are taken as found once, methods and frameworks, the setup before it.
+"""The command of a matrix: settings and data are taken as found once, methods and frameworks, the setup before it."""
 
 from __future__ import annotations
 

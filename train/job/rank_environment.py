@@ -99,7 +99,10 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
 
     Raises ConfigError for an ENV_NAMES that is no list of names.
     """
-    allowed = NAMES.union(names, _asked(environ))
+    asked = [name for name in environ.get(ENV_NAMES, "").split(",") if name]
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in asked):
+        raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
+    allowed = NAMES.union(names, asked)
     beginnings = (*PREFIXES, *prefixes)
     known = {
         name: value
@@ -118,13 +121,6 @@ def on_record(passed: Iterable[str], withheld: Iterable[str], removed: Mapping[s
         "environment_removed": dict(removed),
     }
     return {key: value for key, value in names.items() if value}
-
-
-def _asked(environ: Mapping[str, str]) -> list[str]:
-    asked = [name for name in environ.get(ENV_NAMES, "").split(",") if name]
-    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in asked):
-        raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
-    return asked
 
 
 def _may_be_secret(name: str, value: str, environ: Mapping[str, str]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -80,10 +79,16 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         kernels.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine
+    if with_engine:
+        layer = get_gpt_layer_with_transformer_engine_spec(qk_layernorm=settings.qk_layernorm)
+    else:
+        layer = local_layer(settings)
+    if has_recipes:
+        recompute.use_recipes(layer)
     silence_known_messages()
     model = OneCopyOfLogits(
         settings,
-        _layer_spec(settings, with_engine, has_recipes),
+        layer,
         vocab_size=spec.vocab_size,
         max_sequence_length=config.sequence_length,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -153,15 +158,6 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         attention_backend=AttnBackend["fused" if config.platform == "amd" else "auto"],
         **recompute.settings(config.recompute, with_engine),
     )
-
-
-def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: bool) -> Any:
-    if with_engine:
-        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=settings.qk_layernorm)
-    layer = local_layer(settings)
-    if has_recipes:
-        recompute.use_recipes(layer)
-    return layer
 
 
 def _rope_factor(spec: ModelSpec) -> float:

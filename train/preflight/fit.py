@@ -135,17 +135,13 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     needed = lower_bound_gb(found)
     if needed <= capacity:
         return None
+    remedy = "no MBS, RECOMPUTE, OPTIMIZER_STATE, TP or PP fits: use more GPUs, a lower SL, or MODEL_SIZE=proxy"
+    if changes := changes_that_fit(job.config, job.framework, job.spec, capacity):
+        remedy = f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
     return (
         f"predicted, not run: at least {needed:.1f} GB are needed of a device with {capacity:.1f} GB "
-        f"(estimate, GB: {terms_text(found)}); {_remedy(job, capacity)}; FIT=ignore starts it anyway"
+        f"(estimate, GB: {terms_text(found)}); {remedy}; FIT=ignore starts it anyway"
     )
-
-
-def _remedy(job: Job, capacity: float) -> str:
-    changes = changes_that_fit(job.config, job.framework, job.spec, capacity)
-    if not changes:
-        return "no MBS, RECOMPUTE, OPTIMIZER_STATE, TP or PP fits: use more GPUs, a lower SL, or MODEL_SIZE=proxy"
-    return f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
 
 
 def devices_of(*platforms: str) -> list[Device]:

@@ -64,15 +64,19 @@ def render(
 
     It is that of one training of `model`, made from AMD's file `shipped`; `name` is the experiment's. Primus writes its
     own files below `workspace`. Raises ConfigError where the installed version lacks a key that
-    changes the work.
+    changes the work, and for a sequence longer than the window of the model.
     """
     spec = config.spec(model)
-    _check_window(config, spec)
+    if spec.sliding_window is not None and config.sequence_length > spec.sliding_window:
+        raise ConfigError(  # no release up to v26.6 has a key for the window
+            f"MODEL={spec.name} SL={config.sequence_length}: Primus has no key for the window of {spec.sliding_window} "
+            f"tokens and would train another model; use SL={spec.sliding_window} at most, or FRAMEWORK=mega"
+        )
     wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec)
     wanted |= {DATA_CACHE: str(workspace / "index_cache")}
     wanted |= CPU_OVERRIDES if config.platform == "cpu" else {}
     if (weights := weights_folder(config, workspace)) is not None:
-        wanted |= checkpoint_overrides(weights)
+        wanted |= CHECKPOINT | {"load": str(weights)}
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
     if primus.builds_arguments:
         fitted |= {new: fitted[old] for old, new in MEGATRON_NAMES.items() if old in fitted}
@@ -177,15 +181,6 @@ def _check_gpu(primus: Primus, gpu: str) -> None:
         )
 
 
-def _check_window(config: RunConfig, spec: ModelSpec) -> None:
-    """Raise ConfigError for a sequence longer than the window, for which no release up to v26.6 has a key."""
-    if spec.sliding_window is not None and config.sequence_length > spec.sliding_window:
-        raise ConfigError(
-            f"MODEL={spec.name} SL={config.sequence_length}: Primus has no key for the window of {spec.sliding_window} "
-            f"tokens and would train another model; use SL={spec.sliding_window} at most, or FRAMEWORK=mega"
-        )
-
-
 def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the keys that this version knows, and a line for each other one; Primus stops at an unknown key."""
     fitted, dropped = {}, []
@@ -213,19 +208,12 @@ _LAYER = (
     *("input_layernorm.weight", "self_attention.linear_qkv.weight", "self_attention.linear_proj.weight"),
     *("pre_mlp_layernorm.weight", "mlp.linear_fc1.weight", "mlp.linear_fc2.weight"),
 )
+CHECKPOINT: dict[str, Any] = {
+    **{"finetune": True, "no_load_optim": True, "no_load_rng": True},
+    **{"ckpt_format": "torch", "exit_on_missing_checkpoint": True},
+}
+"""Keys of the YAML by which Primus loads the weights of a checkpoint alone, beside `load`."""
 _LOAD_RETURN = re.compile(r"load_return: (?P<what>.*)")
-
-
-def checkpoint_overrides(folder: Path) -> dict[str, Any]:
-    """Return the keys of the YAML by which Primus loads the checkpoint in `folder`, and its weights alone."""
-    return {
-        "load": str(folder),
-        "finetune": True,
-        "no_load_optim": True,
-        "no_load_rng": True,
-        "ckpt_format": "torch",
-        "exit_on_missing_checkpoint": True,
-    }
 
 
 def write_weights(folder: Path, spec: ModelSpec, seed: int, std: float, tensor: int, pipeline: int) -> str:

@@ -66,11 +66,6 @@ def test_on_a_gpu_a_whole_step_and_one_micro_batch_more_are_fetched_ahead_and_pi
     assert arguments["pin_memory"] and arguments["persistent_workers"]
 
 
-def test_on_a_cpu_the_rank_fetches_for_itself():
-    arguments = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "pin_memory": False}
-    assert train_hf.loader_arguments(config_of("cpu")) == arguments
-
-
 @pytest.mark.parametrize(("platform", "is_gpu"), [("cpu", False), ("nvd", True), ("amd", True)])
 def test_the_trainer_takes_the_arguments_of_the_loader_and_copies_without_waiting(monkeypatch, platform, is_gpu):
     known = train_hf.TrainingArguments.__dataclass_fields__

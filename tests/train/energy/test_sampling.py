@@ -16,8 +16,6 @@ from smi_stand_ins import of_processors, stand_ins
 
 from tests.support.launching import Launcher
 from train.energy import gpu_reader, sampler
-from utils.housekeeping import archive
-from utils.housekeeping.layout import OUTPUT_LAYOUT
 
 STEPS = """
 while {is_sampled} and not list(output.glob("logs/*.energy.jsonl")):
@@ -109,13 +107,6 @@ def test_samples_of_a_launcher_that_is_killed_are_readable(tmp_path, monkeypatch
     found = sampler.read_samples(path)
     assert found.header["platform"] == "cpu" and len(found.times) > 5 and found.times == sorted(found.times)
     assert abs(found.times[-1] - time.perf_counter()) < 60, "the clock of the samples is that of every process"
-
-
-def test_sample_file_has_a_name_that_purge_knows_and_is_not_packed():
-    logs = OUTPUT_LAYOUT.layout_of("logs")
-    for name in ("train_nvd_mega_llama_run1_attempt1", "nodes2_train_amd_prim_llama_run2_attempt3_node1"):
-        assert logs.kind_of(f"{name}.energy.jsonl") == "energy samples"
-    assert "energy samples" not in archive.PACKED, "25 MB an hour for 8 GPUs"
 
 
 # RAPL counters of processors in a made-up /sys, and the reasons where there are none.

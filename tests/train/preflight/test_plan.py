@@ -346,11 +346,3 @@ def test_what_fits_an_mi300x_by_its_share_alone_is_changed_where_the_runtime_nee
     capacity = needed + 10.0  # between 5 % and 10.9 GB more than the job needs
     assert 0.95 * capacity > needed and needed > 100
     assert changes_of(on["nvd"], capacity) == [""] and changes_of(on["amd"], capacity)[0] != ""
-
-
-def test_lower_bound_is_below_the_estimate_by_the_error_that_was_measured():
-    found = estimate.estimate(job_of(), "mega", job_of().spec("llama"))
-    assert fit.lower_bound_gb(found) == pytest.approx(0.96 * found.total_gb)
-    numbers = [float(term.split()[1]) for term in fit.terms_text(found).split(", ")]
-    assert sum(numbers) == pytest.approx(found.total_gb, abs=0.4)
-    assert len(numbers) == 6, "the process of a GPU is not known"

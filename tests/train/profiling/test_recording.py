@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from made_traces import MOST_UNATTRIBUTED
 from evaluate import trace, validate
 from tests.support.frameworks import python_of
 from tests.support.launching import launch, run
+from train.common import trainer
 from train.profiling import tools
 from utils.settings.profiling import Profile
 
@@ -115,9 +117,13 @@ def test_rocprofv3_is_attached_to_this_process_and_detached_by_enter(attached, t
     assert {"kernel_trace", "hip_runtime_trace", "memory_copy_trace", "rccl_trace"} <= set(said["traces"])
 
 
-def test_a_rank_that_is_not_recorded_starts_no_tool_and_writes_nothing(attached, tmp_path):
-    for recording in (attached(rank=1), recorded(tmp_path / "profile", rank=1)):
-        assert recording.reasons == {} and recording.trace is None and not (tmp_path / "profile").exists()
+@pytest.mark.parametrize("tool", ["torch", "rocprofv3"])
+def test_a_rank_that_is_not_recorded_starts_no_tool_and_writes_nothing(attached, tool, tmp_path, monkeypatch):
+    profile = Profile(3, 4, (0,), tool=tool)
+    config = SimpleNamespace(platform="cpu", train_iterations=9, profiled=profile, output_dir=tmp_path, node_rank=0)
+    monkeypatch.setenv("RANK", "1")
+    recording = steps_of(trainer.recorder(SimpleNamespace(config=config, labelled="job", attempt=1), False).profile)
+    assert recording.reasons == {} and recording.trace is None and list(tmp_path.rglob("*rank*")) == []
 
 
 @pytest.mark.parametrize(
