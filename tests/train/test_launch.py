@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from checkout import ROOT
 from toydata import write_toy_data
 
 from example import example_result
@@ -251,21 +250,15 @@ def test_other_framework_model_run_data_or_machine_is_another_job(done, monkeypa
     assert not is_same(done)
 
 
-def test_other_code_is_another_job(done, tmp_path):
-    copy = tmp_path / "checkout"
-    for folder in ("utils", "data", "train", "evaluate", "shell"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (*ROOT.glob("config*.env"), *ROOT.glob("*-requirements.txt")):
-        shutil.copy(path, copy)
-
+def test_other_code_is_another_job(done, checkout):
     def said():
         command = [sys.executable, "-m", "train.launch", *done.command(*RANKS, "STRICT=1")]
         ran = subprocess.run(
-            command, cwd=copy, capture_output=True, text=True, env={"NCCL_PW": "x", "PATH": "/usr/bin"}
+            command, cwd=checkout, capture_output=True, text=True, env={"NCCL_PW": "x", "PATH": "/usr/bin"}
         )
         return ran.stdout + ran.stderr
 
     assert "has an ok result" in said()
-    with (copy / "train" / "launch.py").open("a") as file:
+    with (checkout / "train" / "launch.py").open("a") as file:
         file.write("# changed\n")
     assert said().startswith(REFUSED)

@@ -23,18 +23,6 @@ from utils.settings.config import load, values_of
 from utils.settings.layers import read_file
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    """A copy of the checkout whose settings a test can edit."""
-    copy = tmp_path / "checkout"
-    for folder in ("utils", "data", "train", "evaluate", "shell"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (*ROOT.glob("config*.env"), *ROOT.glob("*-requirements.txt")):
-        shutil.copy(path, copy)
-    (copy / ".venv").symlink_to(ROOT / ".venv")
-    return copy
-
-
 @pytest.mark.full("a real matrix of one job, about 20 s")
 def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_matrix_runs(checkout, tmp_path):
     prefix = write_toy_data(tmp_path / "text")
