@@ -102,11 +102,15 @@ def main() -> int:
             settle(attempt, attempt.empty_result("oom", too_large))
             return 1
         of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
-        names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld, speed_variables(removed))
+        names = {
+            "environment_passed": sorted({*environment, *of_nodes}),
+            "environment_withheld": sorted(chosen.withheld),
+            "environment_removed": speed_variables(removed),
+        }
 
         def complete(result: dict[str, Any]) -> dict[str, Any]:
             result["energy_metrics"] = section.of_result(attempt.job, result)
-            result["provenance"] |= names
+            result["provenance"] |= {key: value for key, value in names.items() if value}
             return job_checks.with_conditions(result, job.config, *before, is_interrupted=bool(stop))
 
         return _lead(attempt, manifest, environment, stop, complete)

@@ -16,7 +16,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from utils import redact
 from utils.errors import ConfigError
@@ -111,16 +110,6 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
     }
     withheld = tuple(name for name, value in known.items() if _may_be_secret(name, value, environ))
     return Selected({name: value for name, value in known.items() if name not in withheld}, withheld)
-
-
-def on_record(passed: Iterable[str], withheld: Iterable[str], removed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys of `provenance` for the names that ranks got, those withheld, and the variables `removed`."""
-    names = {
-        "environment_passed": sorted(passed),
-        "environment_withheld": sorted(withheld),
-        "environment_removed": dict(removed),
-    }
-    return {key: value for key, value in names.items() if value}
 
 
 def _may_be_secret(name: str, value: str, environ: Mapping[str, str]) -> bool:

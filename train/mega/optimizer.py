@@ -75,23 +75,6 @@ def gradients_of_norm(optimizer: MegatronOptimizer) -> list[torch.Tensor]:
 
 def build_optimizer(config: RunConfig, model: DistributedDataParallel) -> DeviceNormOptimizer:
     """Return the optimizer of this rank's share of the model's weights."""
-    # two modules of megatron-core hold the class of Adam that their import has found
-    with trainer.replaced(
-        (megatron_optimizer, "Adam", _adam),
-        (megatron_optimizer, "USING_PYTORCH_OPTIMIZER", False),
-        (
-            megatron_optimizer,
-            "is_te_min_version",
-            lambda version: False,
-        ),  # its own needs TransformerEngine
-        (distrib_optimizer, "Adam", FusedAdamW),
-    ):
-        built = get_megatron_optimizer(optimizer_config(config), [model])
-    return DeviceNormOptimizer(built.chained_optimizers)
-
-
-def optimizer_config(config: RunConfig) -> OptimizerConfig:
-    """Return megatron-core's settings of a job."""
     settings = OptimizerConfig(
         optimizer="adam",
         lr=config.learning_rate,
@@ -111,7 +94,19 @@ def optimizer_config(config: RunConfig) -> OptimizerConfig:
     settings.use_precision_aware_optimizer_no_fp8_or_ds_fp8 = True
     settings.main_grads_dtype = DTYPES[config.gradient_dtype]
     settings.exp_avg_dtype = settings.exp_avg_sq_dtype = DTYPES[config.optimizer_state]
-    return settings
+    # two modules of megatron-core hold the class of Adam that their import has found
+    with trainer.replaced(
+        (megatron_optimizer, "Adam", _adam),
+        (megatron_optimizer, "USING_PYTORCH_OPTIMIZER", False),
+        (
+            megatron_optimizer,
+            "is_te_min_version",
+            lambda version: False,
+        ),  # its own needs TransformerEngine
+        (distrib_optimizer, "Adam", FusedAdamW),
+    ):
+        built = get_megatron_optimizer(settings, [model])
+    return DeviceNormOptimizer(built.chained_optimizers)
 
 
 def _adam(*, exp_avg_dtype: torch.dtype, params: Any, lr: float, **named: Any) -> FusedAdamW:
