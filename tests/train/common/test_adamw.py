@@ -199,3 +199,8 @@ def test_the_local_part_of_a_dtensor_is_updated():
         assert not torch.equal(plain, whole[4:])
     finally:
         destroy_process_group()
+
+
+def test_a_closure_is_refused():
+    with pytest.raises(NotImplementedError, match="closure"):
+        adamw.FusedAdamW([torch.nn.Parameter(torch.ones(1))], **SETTINGS).step(lambda: 3.0)

@@ -219,26 +219,19 @@ def test_what_is_no_address_is_refused(text):
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("variables", "wanted"),
+    ("platform", "variables", "wanted"),
     [
-        ({}, ["0000:9b:00.0", "0000:17:00.0"]),
-        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ["0000:17:00.0", "0000:9b:00.0"]),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, ["0000:17:00.0"]),
-        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ["0000:9b:00.0"]),
+        # the order is that of the job's own CUDA or HIP
+        ("nvd", {}, (["0000:9b:00.0", "0000:17:00.0"], "")),
+        ("nvd", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (["0000:17:00.0", "0000:9b:00.0"], "")),
+        ("nvd", {"CUDA_VISIBLE_DEVICES": "1"}, (["0000:17:00.0"], "")),
+        ("nvd", {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (["0000:9b:00.0"], "")),
+        ("amd", {}, (["0000:c5:00.0", "0000:05:00.0"], "")),
+        ("nvd", {"CUDA_BROKEN": "1"}, (None, "cuInit returned 999")),  # one that does not start is a reason
     ],
 )
-def test_the_order_is_that_of_the_jobs_own_cuda(libraries, variables, wanted):
-    assert gpu_reader.bus_ids_of_job("nvd", libraries | variables) == (wanted, "")
-
-
-@needs_compiler
-def test_the_order_is_that_of_hip(libraries):
-    assert gpu_reader.bus_ids_of_job("amd", libraries) == (["0000:c5:00.0", "0000:05:00.0"], "")
-
-
-@needs_compiler
-def test_runtime_that_does_not_start_is_a_reason(libraries):
-    assert gpu_reader.bus_ids_of_job("nvd", libraries | {"CUDA_BROKEN": "1"}) == (None, "cuInit returned 999")
+def test_addresses_of_a_job_come_from_its_runtime(libraries, platform, variables, wanted):
+    assert gpu_reader.bus_ids_of_job(platform, libraries | variables) == wanted
 
 
 def test_missing_runtime_is_a_reason(monkeypatch):

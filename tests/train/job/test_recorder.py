@@ -204,6 +204,11 @@ def test_a_loader_is_started_before_the_first_step_and_its_error_reaches_the_tra
         next(batches)
 
 
+def test_end_step_before_start_is_an_error(clock):
+    with pytest.raises(RuntimeError, match="before start"):
+        step(make(clock, is_started=False))
+
+
 def test_a_rank_that_does_not_report_prints_nothing_and_trains_on_without_a_loss(clock):
     stream = io.StringIO()
     recorder = make(clock, stream=stream, is_reporter=False)
