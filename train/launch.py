@@ -24,11 +24,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.common.framework_python import python_of
 from train.energy import sampler, section
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, Completion, exit_code, settle
+from train.job.rank_environment import python_of
 from train.job.supervise import Ending, run
 from train.machine import job_processes
 from train.machine.gpus import capacity_gb, threads_of_a_rank
@@ -37,7 +37,6 @@ from train.prim import install as prim_install, yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks
-from train.settings_map.environment_rows import decided
 from utils import arguments
 from utils.arguments import Parser, first_line, refusing
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
@@ -85,7 +84,7 @@ def main() -> int:
         return 0
     chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
     before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
-    removed = {name: value for name, value in chosen.variables.items() if name in decided(job.framework)}
+    removed = {name: value for name, value in chosen.variables.items() if name in frameworks.decided(job.framework)}
     environment = _environment(job, chosen.variables.items() - removed.items()) | layers.variable(values)
     for name, value in speed_variables(removed).items():
         print(f"{job.name}: {name}={value} is not passed to {job.framework}, whose settings decide it", file=sys.stderr)
@@ -102,11 +101,15 @@ def main() -> int:
             settle(attempt, attempt.empty_result("oom", too_large))
             return 1
         of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
-        names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld, speed_variables(removed))
+        names = {
+            "environment_passed": sorted({*environment, *of_nodes}),
+            "environment_withheld": sorted(chosen.withheld),
+            "environment_removed": speed_variables(removed),
+        }
 
         def complete(result: dict[str, Any]) -> dict[str, Any]:
             result["energy_metrics"] = section.of_result(attempt.job, result)
-            result["provenance"] |= names
+            result["provenance"] |= {key: value for key, value in names.items() if value}
             return job_checks.with_conditions(result, job.config, *before, is_interrupted=bool(stop))
 
         return _lead(attempt, manifest, environment, stop, complete)

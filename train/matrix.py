@@ -32,8 +32,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from train.common.framework_python import without_missing
 from train.job import processes
+from train.job.rank_environment import python_of
 from train.machine import gpus
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit import terminal_table
@@ -56,9 +56,10 @@ from train.runner.view import View, add_to_log
 from utils import redact
 from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError, DataError
-from utils.hardware.detect import HardwareError
+from utils.frameworks import FRAMEWORKS, counterpart, in_all
+from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint
-from utils.settings.config import PLATFORMS, ROOT, require_writable
+from utils.settings.config import PLATFORMS, ROOT, require_writable, values_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--platform": {"required": True, "choices": PLATFORMS},
@@ -70,6 +71,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 SETUP = ROOT / "shell" / "setup.sh"
 SETUP_GRACE_SECONDS = 10.0
 AGAIN = "run the same command again to continue"
+OLDER = {"bridge": "nemo"}
+"""Framework that runs in the place of another vendor's where the image has no newer one."""
 NOTHING_COMPARABLE = 3
 """Exit code of evaluate.compare for results without two sides, which is no failure of a matrix of one job."""
 
@@ -101,6 +104,45 @@ def main() -> int:
     with footprint.lock(output) as is_locked, processes.stop_request() as stop:
         run_one = partial(_run, stop=stop, is_locked=is_locked)
         return run_all(matrices, run_one, stop, is_compared=options.compare)
+
+
+def without_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool = False) -> list[str]:
+    """Return the settings of a matrix with only those frameworks that have a Python here, each change said on stderr.
+
+    FRAMEWORK=all loses the frameworks that have none. Where only one of `OLDER` is there, it is the counterpart of
+    another vendor's framework. A framework that is asked for by name stays: its job has the error. On a CPU
+    environments are made here; a dry run makes none and assumes that they can be made. On a machine without the
+    platform's GPUs it assumes the frameworks of the vendor's image. Raises HardwareError as `visible_gpus` does.
+    """
+    asked = values_of(platform, settings)["FRAMEWORK"].text
+    if is_dry_run and not (gpus.has_torch() and visible_gpus(platform)):
+        if platform != "cpu":
+            print(
+                "note: no torch here sees a GPU, so the plan assumes the frameworks of the vendor's image",
+                file=sys.stderr,
+            )
+        return list(settings)
+    names = in_all(platform) if asked == "all" else asked.split(",")
+    kept = []
+    for name in names:
+        newer = counterpart(name, platform)
+        if asked == "all" and FRAMEWORKS[name].has_own_python and (reason := _missing(name, platform)):
+            print(f"FRAMEWORK=all: {name} is left out: {reason}", file=sys.stderr)
+        elif newer in OLDER and (reason := _missing(newer, platform)) and not _missing(OLDER[newer], platform):
+            print(f"FRAMEWORK={name}: {OLDER[newer]} runs in place of {newer}: {reason}", file=sys.stderr)
+            kept.append(OLDER[newer])
+        else:
+            kept.append(name)
+    return list(settings) if kept == names else [*settings, f"FRAMEWORK={','.join(kept)}"]
+
+
+def _missing(name: str, platform: str) -> str | None:
+    """Return the reason why a framework has no Python here, None where it has one."""
+    try:
+        python_of(name, platform)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _set_up(platform: str, settings: Sequence[str]) -> int:

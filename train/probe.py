@@ -21,7 +21,6 @@ import os
 import platform as python_platform
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from train.machine import conditions
@@ -85,7 +84,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     content = report.measure(found, seconds, config, before)
     for name, reason in content["reasons"].items():
         print(f"{name}: not measured: {reason}", file=sys.stderr)
-    return _write(content, report.as_text(content), path)
+    if not content["rates"]:
+        print("error: no rate could be measured", file=sys.stderr)
+        return 1
+    probe_file.parse(content, path)
+    try:
+        store.write_json(content, path, is_ours=probe_file.is_probe)
+    except OSError as error:
+        print(f"error: {path}: cannot be written: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
+        return 1
+    print(f"{report.as_text(content)}{path}")
+    return 0
 
 
 def _become_a_job(config: RunConfig) -> None:
@@ -100,21 +109,6 @@ def _become_a_job(config: RunConfig) -> None:
         told = " ".join(f"{name}={value}" for name, value in missing.items())
         print(f"variables of a job of {framework}: {told}", file=sys.stderr, flush=True)
         os.execve(sys.executable, sys.orig_argv, os.environ | missing)
-
-
-def _write(content: dict[str, Any], text: str, path: Path) -> int:
-    """Write the file and print its text; return 1 if it is empty or cannot be written."""
-    if not content["rates"]:
-        print("error: no rate could be measured", file=sys.stderr)
-        return 1
-    probe_file.parse(content, path)
-    try:
-        store.write_json(content, path, is_ours=probe_file.is_probe)
-    except OSError as error:
-        print(f"error: {path}: cannot be written: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
-        return 1
-    print(f"{text}{path}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from utils.hardware.devices import SHORT_NAMES, named
 from utils.memory.estimate import FRAMEWORKS
 from utils.models import MODELS
 from utils.own_files import require_ours
-from utils.settings.config import PLATFORMS, RunConfig, load, require_writable, values_of
+from utils.settings.config import PLATFORMS, ROOT, RunConfig, load, require_writable, values_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--platform": {"required": True, "help": f"one of {', '.join(PLATFORMS)}; cpu: without stand-in device"},
@@ -74,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _child(config, options)
     output: Path | None = options.output
     if output is not None:
-        _require_place(output)
+        if output.suffix != ".json":
+            raise ConfigError(f"--output: got {str(output)!r}, wanted a name that ends with .json")
+        require_ours(account.is_rehearsal, output)
+        require_writable(output.absolute().parent, "--output")
     ranks = [_rank_in_child(options, config, stage) for stage in range(config.pipeline_parallel_size)]
     content = account.of_job(config, options.framework, options.model, ranks, device)
     if output is not None:
@@ -114,14 +117,6 @@ def _config(options: argparse.Namespace) -> RunConfig:
     return config
 
 
-def _require_place(output: Path) -> None:
-    """Raise ForeignFileError for a file of somebody else, ConfigError for no JSON or no folder to write to."""
-    if output.suffix != ".json":
-        raise ConfigError(f"--output: got {str(output)!r}, wanted a name that ends with .json")
-    require_ours(account.is_rehearsal, output)
-    require_writable(output.absolute().parent, "--output")
-
-
 def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -> dict[str, Any]:
     """Return the account of one rank of a stage; raise ConfigError or RehearsalError with the child's message."""
     if sys.stderr.isatty():
@@ -132,9 +127,8 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
         command += ["--gpus", options.gpus, "--framework", options.framework, "--model", options.model]
         # the Trainer makes a folder in OUTPUT_DIR, which is the user's
         command += ["--stage", str(stage), "--record", str(record), *options.settings, f"OUTPUT_DIR={folder}"]
-        root = Path(__file__).resolve().parents[1]
         ran = subprocess.run(
-            command, cwd=root, env=os.environ | WITHOUT_GPU, capture_output=True, text=True, check=False
+            command, cwd=ROOT, env=os.environ | WITHOUT_GPU, capture_output=True, text=True, check=False
         )
         if not record.exists():
             raise RehearsalError(
@@ -166,7 +160,7 @@ def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from train.rehearsal import one_rank
-    from train.rehearsal.steps import shortened
+    from train.rehearsal.one_rank import shortened
 
     rank = stage * config.num_gpus // config.pipeline_parallel_size
     short, spec = shortened(config), config.spec(model)

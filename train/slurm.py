@@ -20,39 +20,34 @@ measurement.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from train.cluster import follow as slurm_queue, script as slurm_script
-from train.job import processes
-from train.job.job import utc_now
+from train.cluster import follow as slurm_queue
+from train.job import processes, rank_environment
+from train.job.job import Job, utc_now
 from train.job.outcome import Attempt, stamp
 from train.matrix import run_all, validate, view_of
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
+from train.runner.plan import Matrix
 from train.runner.run_job import conclude, follow_up, show_ends
-from train.runner.state import (
-    CHECKS,
-    FINISHED,
-    SKIPPED,
-    SUBMITTED,
-    TRAINING,
-    WAITING,
-    JobState,
-    StatusFile,
-)
+from train.runner.state import CHECKS, FINISHED, SKIPPED, SUBMITTED, TRAINING, WAITING, JobState, StatusFile
 from train.runner.view import View
 from utils import redact
 from utils.arguments import Parser, first_line, refusing, run
+from utils.dataset.place import is_pair
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
-from utils.settings.config import PLATFORMS
+from utils.settings.config import PLATFORMS, ROOT, RunConfig
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--platform": {"required": True, "choices": PLATFORMS},
@@ -72,12 +67,12 @@ def main() -> int:
     settings = [*options.settings, "LAUNCHER=slurm"]
     matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
     for matrix in matrices:
-        os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
+        os.environ["TPRIMAT_MACHINE"] = machine(matrix.config)
         preflight.check(matrix)
         if options.dry_run:
             for job in matrix.jobs:
-                print(redact.text(slurm_script.render(matrix, job, is_requeued=options.requeue)))
-    for line in slurm_script.environment().warnings("the jobs"):
+                print(redact.text(render(matrix, job, is_requeued=options.requeue)))
+    for line in environment().warnings("the jobs"):
         print(f"warning: {line}", file=sys.stderr)
     if options.dry_run:
         return 0
@@ -90,7 +85,7 @@ def main() -> int:
 def _run(
     matrix: plan.Matrix, status: StatusFile, options: argparse.Namespace, stop: processes.StopRequest
 ) -> tuple[int, bool]:
-    os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
+    os.environ["TPRIMAT_MACHINE"] = machine(matrix.config)
     state = status.matrix
     status.enter(CHECKS)
     digests = plan.data_digests(matrix.config)
@@ -119,7 +114,7 @@ def _submit(
     is_requeued: bool,
 ) -> list[slurm_queue.SlurmJob]:
     """Submit every job that has no ok result and is not in the queue; each waits for the one before it."""
-    queued = slurm_queue.queued([slurm_script.job_name(one.job) for one in waiting])
+    queued = slurm_queue.queued([job_name(one.job) for one in waiting])
     jobs: list[slurm_queue.SlurmJob] = []
     for one in waiting:
         job = one.job
@@ -129,15 +124,158 @@ def _submit(
             conclude(one, SKIPPED)
             view.print(f"{one.title}: has an ok result already; FORCE=1 runs it again")
             continue
-        number = queued.get(slurm_script.job_name(job))
+        number = queued.get(job_name(job))
         how = "is in the queue already, as" if number else "submitted as"
         if number is None:
-            script = slurm_script.render(matrix, job, is_requeued=is_requeued)
-            number = slurm_queue.submit(script, after=jobs[-1].number if jobs else None)
+            script = render(matrix, job, is_requeued=is_requeued)
+            number = slurm_queue.submit(script, environment().variables, after=jobs[-1].number if jobs else None)
         view.print(f"{one.title}: {how} Slurm job {number}")
         attempt = Attempt(job, identity, shlex.join(plan.command(matrix, job)), utc_now())
-        jobs.append(slurm_queue.SlurmJob(number, one, attempt, stamp(job.result_path)))
+        log_path = Path(str(log_pattern(job)).replace("%j", number))
+        jobs.append(slurm_queue.SlurmJob(number, one, attempt, stamp(job.result_path), log_path))
     return jobs
+
+
+# The script that Slurm runs for one job: its requests, and one launcher on every node, in its container
+
+FIRST_PORT, PORTS = 20_000, 20_000
+"""Without MASTER_PORT the port follows from the number of the Slurm job, so that two jobs on a node do not collide."""
+DECIDED_HERE = (
+    *("LAUNCHER", "RUNTIME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    *("FRAMEWORK", "MODEL", "OUTPUT_DIR", "DATA_DIR"),
+)
+"""Settings that the script sets itself."""
+NODE_NAMES = (
+    *("CONTAINER_ARGS", "CONTAINER_SHM_SIZE", "TPRIMAT_SIF_DIR", "TPRIMAT_HOME", "TPRIMAT_VENV", "GRACE_SECONDS"),
+    *("XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST"),
+)
+NODE_PREFIXES = ("APPTAINER_", "SINGULARITY_", "ENROOT_", "SBATCH_")
+"""Variables that only the scripts on a node, its container engine or sbatch read; ranks do not get them."""
+DEFAULT_ORIGIN = "config."
+"""Beginning of the origin of a setting from a settings file of the checkout."""
+
+
+def machine(config: RunConfig) -> str:
+    """Return the name of the machine in the identity of a job: any nodes that Slurm picks from the partition."""
+    return f"{config.nodes} nodes of Slurm, partition {config.slurm_partition or 'default'}"
+
+
+def job_name(job: Job) -> str:
+    """Return the name of a job in Slurm's queue; the same job with another folder of results has another name."""
+    return f"tprimat-{job.name}-{hashlib.sha256(str(job.result_path).encode()).hexdigest()[:8]}"
+
+
+def log_pattern(job: Job) -> Path:
+    """Return the path of a job's output; Slurm replaces `%j` by the number of the job."""
+    return job.config.output_dir / "logs" / f"{job.labelled}_slurm%j.log"
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> rank_environment.Selected:
+    """Return the variables that Slurm gets with a job: it stores them, and sbatch and srun hand all of them on.
+
+    A list of names for `--export` would have Slurm load the user's login environment on the node instead (sbatch(1)).
+    Raises ConfigError.
+    """
+    return rank_environment.select(environ, NODE_NAMES, NODE_PREFIXES)
+
+
+def render(matrix: Matrix, job: Job, *, is_requeued: bool = False) -> str:
+    """Return the script; raise ConfigError for a path that cannot be mounted."""
+    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {option}" for option in _options(job, is_requeued))]
+    lines += ["set -Eeuo pipefail", "", *_addresses(matrix)]
+    if job.config.cooldown_seconds:
+        lines.append(f"sleep {job.config.cooldown_seconds:g}")
+    lines += ["", "# one launcher a node, each with its own number", "# shellcheck disable=SC2016", *_step(matrix, job)]
+    return "\n".join(lines) + "\n"
+
+
+def _options(job: Job, is_requeued: bool) -> list[str]:
+    config = job.config
+    asked = {"gpus-per-node": f"--gpus-per-node={config.ranks_per_node}", "gres": f"--gres=gpu:{config.ranks_per_node}"}
+    gpus = [asked[config.slurm_gpus]] if config.platform != "cpu" and config.slurm_gpus in asked else []
+    named = {"account": config.slurm_account, "partition": config.slurm_partition}
+    options = [
+        f"--job-name={job_name(job)}",
+        f"--nodes={config.nodes}",
+        "--ntasks-per-node=1",
+        *gpus,
+        f"--time={config.slurm_time}",
+        *(f"--{name}={value}" for name, value in named.items() if value),
+        f"--chdir={ROOT}",
+        f"--output={log_pattern(job)}",
+        "--open-mode=append",
+        "--requeue" if is_requeued else "--no-requeue",
+        *config.slurm_extra,
+    ]
+    return [shlex.quote(option) for option in options]
+
+
+def _addresses(matrix: Matrix) -> list[str]:
+    """Return the lines that set MASTER_ADDR and MASTER_PORT; the batch script runs on node 0 of the job."""
+    config = matrix.config
+    lines = [
+        f"export PLATFORM={config.platform} TPRIMAT_MACHINE={shlex.quote(machine(config))}",
+        "MASTER_ADDR=$(hostname)",
+        'if [[ $(scontrol --oneliner show node "${SLURMD_NODENAME:-}") =~ NodeAddr=([^[:space:]]+) ]]; then',
+        "  MASTER_ADDR=${BASH_REMATCH[1]}",
+        "fi",
+    ]
+    if matrix.values["MASTER_PORT"].origin.startswith(DEFAULT_ORIGIN):
+        lines.append(f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))")
+    else:
+        lines.append(f"MASTER_PORT={config.master_port}")
+    return [*lines, "export MASTER_ADDR MASTER_PORT"]
+
+
+def _step(matrix: Matrix, job: Job) -> list[str]:
+    config = job.config
+    # with `auto` each node chooses its container runtime, unless SLURM_IMAGE is set
+    kind = "enroot" if config.runtime == "auto" and config.slurm_image else config.runtime
+    here = [] if kind == "enroot" else ["--on-node"]
+    launcher = [str(ROOT / "shell/inside/job.sh"), *here]
+    task = [*launcher, config.platform, job.framework, job.model, "--run", str(job.run), *_settings(matrix, kind)]
+    container = _container(config) if kind == "enroot" else []
+    words = [
+        "exec srun",
+        f"--nodes={config.nodes} --ntasks={config.nodes} --ntasks-per-node=1",
+        '--cpus-per-task="${SLURM_CPUS_ON_NODE:-1}" --cpu-bind=none',
+        "--kill-on-bad-exit=0",
+        *(shlex.quote(option) for option in container),
+        'bash -c \'exec "$@" "NODE_RANK=$SLURM_NODEID"\' node',
+        *(shlex.quote(word) for word in task),
+        '"MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT"',
+    ]
+    return [" \\\n  ".join(words)]
+
+
+def _settings(matrix: Matrix, kind: str) -> list[str]:
+    """Return every resolved setting: a settings file that is edited while the job waits changes nothing in it."""
+    resolved = [f"{key}={value.text}" for key, value in matrix.values.items() if key not in DECIDED_HERE]
+    config = matrix.config
+    folders = (f"OUTPUT_DIR={config.output_dir}", f"DATA_DIR={config.data_dir}")
+    return [*resolved, f"RUNTIME={'native' if kind == 'enroot' else kind}", "LAUNCHER=torchrun", *folders]
+
+
+def _container(config: RunConfig) -> list[str]:
+    """Return the options that pyxis adds to srun: every path is the same inside, and the checkout is read-only."""
+    if config.slurm_image is None:
+        raise ConfigError("SLURM_IMAGE=: RUNTIME=enroot needs an image: a .sqsh file, or [registry#]name:tag")
+    mounts = {ROOT: "ro", config.output_dir: "rw", config.data_dir: "rw"}
+    if is_pair(config.dataset) or Path(config.dataset).exists():
+        mounts.setdefault(Path(config.dataset).expanduser().absolute().parent, "ro")
+    if (ROOT / "secrets.env").exists():
+        mounts[ROOT / "secrets.env"] = "hidden"
+    options = []
+    for path, mode in sorted(mounts.items(), key=lambda item: len(item[0].parts)):
+        if any(sign in str(path) for sign in ":,\n"):
+            raise ConfigError(f"{path}: pyxis cannot mount a path with a colon or a comma; rename it")
+        options.append(f"/dev/null:{path}" if mode == "hidden" else f"{path}:{path}{':ro' if mode == 'ro' else ''}")
+    return [
+        f"--container-image={config.slurm_image}",
+        f"--container-mounts={','.join(options)}",
+        f"--container-workdir={ROOT}",
+        "--no-container-mount-home",
+    ]
 
 
 if __name__ == "__main__":

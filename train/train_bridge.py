@@ -34,7 +34,7 @@ from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
 from train.mega import resolved as mega_resolved, weights as mega_weights
-from train.mega.releases import silence_known_messages
+from train.mega.model import silence_known_messages
 from utils.settings.config import RunConfig
 
 LOSS = "lm loss"

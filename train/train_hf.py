@@ -6,7 +6,7 @@ argument is set by it. What has none, and why it is set:
 
 - samples, schedule, weights and optimizer, which the Trainer takes as arguments, are those of train_mega;
 - `grad_dtype` of the weights (torch): bf16 gradients add up in float32, as in megatron-core's buffer;
-- the dtypes of FSDP2 and gloo ranks: train/hf/sharding.py;
+- the dtypes of FSDP2 and gloo ranks: train/hf/model.py;
 - losses, norms and times for the recorder, and loader workers that die with their rank: `BenchmarkTrainer`.
 
 Reading order: `HuggingFace.run` -> `build` -> `run`.
@@ -30,8 +30,8 @@ from train.common.kernels import DTYPES
 from train.common.loading import LabelledSamples, loader_arguments, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
-from train.hf import resolved as hf_resolved, sharding
-from train.hf.model import build_model, set_recompute
+from train.hf import resolved as hf_resolved
+from train.hf.model import build_model, fsdp_settings, place_cpu_ranks, set_policy, set_recompute
 from train.job.job import Job
 from train.job.recorder import StepRecorder
 from utils.errors import ConfigError
@@ -65,7 +65,7 @@ class BenchmarkTrainer(Trainer):
     def create_accelerator_and_postprocess(self) -> None:
         """Create accelerate's Accelerator; CPU ranks are then treated as GPUs are."""
         super().create_accelerator_and_postprocess()
-        sharding.place_cpu_ranks(self.accelerator, self.args)
+        place_cpu_ranks(self.accelerator, self.args)
         self.is_fsdp_enabled = self.args.fsdp_plugin_args is not None
 
     def get_train_dataloader(self) -> Any:
@@ -118,7 +118,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     """Build model, optimizer, schedule and Trainer; weights from `source`, or transformers' own if None."""
     torch.manual_seed(config.seed)
     arguments = training_arguments(config)
-    sharding.set_policy(arguments, config)
+    set_policy(arguments, config)
     # the Trainer gives it the groups with and without weight decay
     options = {
         "lr": config.learning_rate,
@@ -147,7 +147,7 @@ def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | Non
     """Return the model before the Trainer places or shards it; its weights are numbers of the precision asked for.
 
     On one rank they also have its dtype. Several ranks shard float32 masters, which start at the same numbers: rank 0
-    has them all, and accelerate sends every rank its part (`cpu_ram_efficient_loading` of train/hf/sharding.py).
+    has them all, and accelerate sends every rank its part (`cpu_ram_efficient_loading` of train/hf/model.py).
     """
     dtype = DTYPES[config.precision]
     held = dtype if config.num_gpus == 1 else torch.float32
@@ -201,7 +201,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
     loading = loader_arguments(config)
     accelerator: dict[str, Any] = {"non_blocking": loading["pin_memory"]}
     if config.num_gpus > 1:
-        accelerator["gradient_accumulation_kwargs"] = {"sync_each_batch": True}  # see train/hf/sharding.py
+        accelerator["gradient_accumulation_kwargs"] = {"sync_each_batch": True}  # see train/hf/model.py
     return TrainingArguments(
         output_dir=str(config.output_dir / "logs" / "hf_trainer"),
         use_cpu=config.platform == "cpu",
@@ -217,7 +217,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         max_grad_norm=config.clip_grad,
         bf16=False,  # no autocast: the weights that layers multiply with are bf16 themselves, as in mega
         use_liger_kernel=config.hf_kernels == "liger",
-        **sharding.fsdp_settings(config),
+        **fsdp_settings(config),
         seed=config.seed,
         train_sampling_strategy="sequential",
         remove_unused_columns=False,

@@ -30,7 +30,8 @@ from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.mega import releases, resolved as mega_resolved, weights as mega_weights
+from train.mega import resolved as mega_resolved, weights as mega_weights
+from train.mega.optimizer import accept_conditions
 from train.nemo import recipe as nemo_recipe
 from utils.dataset.gpt_dataset import EncodedTokenizer
 from utils.settings.config import RunConfig
@@ -87,7 +88,7 @@ class Nemo(trainer.Framework):
             recorder.start()
 
         nemo_recipe.set_weight_seed(config.seed)
-        releases.accept_conditions(megatron_optimizer)
+        accept_conditions(megatron_optimizer)
         callbacks = [Benchmark(when_built, lambda **read: recorder.end_step(**read))]
         vocabulary = EncodedTokenizer(data.manifest)
         if vocabulary.vocab_size is None:  # all that NeMo needs: from it it counts the padding tokens

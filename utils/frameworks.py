@@ -102,7 +102,7 @@ def in_all(platform: str) -> list[str]:
 def counterpart(name: str, platform: str) -> str | None:
     """Return the framework that runs on a vendor's platform in place of the other vendor's own; None for others.
 
-    Where an image has NeMo and no Megatron-Bridge, NeMo runs (train/common/framework_python.py).
+    Where an image has NeMo and no Megatron-Bridge, NeMo runs (train/matrix.py).
     """
     if platform == "cpu" or VENDOR_OF.get(name, platform) == platform:
         return None

@@ -18,7 +18,7 @@ from evaluate.bundle import check
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from train.job.job import Job
 from train.preflight.fit import devices_of, fit_row
-from train.settings_map import environment_rows, map as settings_map, row
+from train.settings_map import map as settings_map, row
 from utils.frameworks import FRAMEWORKS, VENDOR_OF
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.models import NAMES, get
@@ -44,13 +44,13 @@ DOCUMENTED = (
 )
 """Numbers of GPUs and settings of the rows in fit.md."""
 _WITH_PATH = "data set"
-MapRowOrVariable = row.MapRow | environment_rows.Variable
+MapRowOrVariable = row.MapRow | settings_map.Variable
 
 
 def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
     lines = [_line(["what", "asked", *COLUMNS]), _line(["---"] * (2 + len(COLUMNS)))]
-    for one in (*settings_map.ROWS, *environment_rows.ENVIRONMENT):
+    for one in (*settings_map.ROWS, *settings_map.ENVIRONMENT):
         asked = _by_vendor(one, configs, {platform: _wanted(one, config) for platform, config in configs.items()})
         cells = [_cell(one, name, configs, ran.get(name)) for name in COLUMNS]
         lines.append(_line([one.name, asked, *cells]))
@@ -61,7 +61,7 @@ def keys_table() -> str:
     """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
     names = COLUMNS[len(OURS) :]
     lines = [_line(["what", *names]), _line(["---"] * (1 + len(names)))]
-    for one in (*settings_map.ROWS, *environment_rows.ENVIRONMENT):
+    for one in (*settings_map.ROWS, *settings_map.ENVIRONMENT):
         entries = [_entry(one, name) for name in names]
         cells = [
             entry.reason if isinstance(entry, row.Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
@@ -72,7 +72,7 @@ def keys_table() -> str:
 
 
 def _entry(one: MapRowOrVariable, framework: str) -> Any:
-    return one.of(framework) if isinstance(one, environment_rows.Variable) else settings_map.entry_of(one, framework)
+    return one.of(framework) if isinstance(one, settings_map.Variable) else settings_map.entry_of(one, framework)
 
 
 def read_runs() -> dict[str, dict[str, Any]]:
@@ -121,7 +121,7 @@ def _by_vendor(one: MapRowOrVariable, configs: Mapping[str, RunConfig], values: 
 
 def _read_back(one: MapRowOrVariable, ran: Mapping[str, Any] | None) -> str | None:
     """Return the value of the row that a run read back; None where it could not, or where there is no run."""
-    if ran is None or isinstance(one, environment_rows.Variable) or one.resolved is None:
+    if ran is None or isinstance(one, settings_map.Variable) or one.resolved is None:
         return None
     holder: Any = ran
     for name in one.resolved.split("."):

@@ -7,7 +7,7 @@ from settings_of import settings_of
 
 from train.job import rank_environment
 from train.prim.environment import AMD_BENCHMARK, AMD_BENCHMARK_GFX942
-from train.settings_map import environment_rows, map as frameworks
+from train.settings_map import map as frameworks
 from utils.provenance.origin import speed_variables
 
 OF_LAUNCHER = {
@@ -28,7 +28,7 @@ def recorded(image: str, framework: str, *settings: str, **user: str) -> dict[st
     """Return what a result records of the environment of a framework's ranks in an image on eight GPUs."""
     platform = image.partition("-")[0]
     outside = rank_environment.select({**variables(image), **user}).variables
-    passed = {name: value for name, value in outside.items() if name not in environment_rows.decided(framework)}
+    passed = {name: value for name, value in outside.items() if name not in frameworks.decided(framework)}
     config = settings_of("FRAMEWORK=mega DATASET=synth", *settings, platform=platform, gpus=8)
     ours = {"OMP_NUM_THREADS": "24" if platform == "amd" else "12"}  # machines have other numbers of cores
     found = ours | frameworks.environment(framework, config, config.spec("llama")) | passed

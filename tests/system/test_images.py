@@ -28,7 +28,7 @@ from podman_engine import ANYBODY, run_script
 
 from tests.support import real_primus
 from tests.support.launching import results
-from train.settings_map.environment_rows import decided
+from train.settings_map.map import decided
 from utils.housekeeping import footprint
 from utils.provenance.origin import speed_variables
 

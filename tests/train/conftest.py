@@ -1,10 +1,12 @@
-"""A made-up machine for jobs: its tools are stand-ins, and its files and limits are those that a test gives it."""
+"""A made-up machine for jobs, whose tools, files and limits are those that a test gives it; a copy of the checkout."""
 
 from __future__ import annotations
 
 import resource
+import shutil
 
 import pytest
+from checkout import ROOT
 from smi_machine import Machine
 
 from tests.support.launching import Launcher
@@ -35,3 +37,15 @@ def host(tmp_path, monkeypatch, limits):
 @pytest.fixture
 def job(host, tmp_path, monkeypatch):
     return Launcher(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the checkout that a test can edit."""
+    copy = tmp_path / "checkout"
+    for folder in ("utils", "data", "train", "evaluate", "shell"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (*ROOT.glob("config*.env"), *ROOT.glob("*-requirements.txt")):
+        shutil.copy(path, copy)
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    return copy

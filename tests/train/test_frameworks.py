@@ -82,7 +82,7 @@ FRAMEWORKS = {
             ("llama", "model.config.bias_dropout_fusion"): "bias dropout fusion: asked False, built True",
             ("llama", "optim.lr_scheduler.warmup_steps"): "warmup_iters: asked 2, built 2000",
             ("mistral", "model.config.window_size"): "sliding window: asked 64, built 4097",
-            ("qwen", "model.config.num_layers"): "layers: asked 4, built 28",
+            ("qwen", "model.config.num_layers"): "layers: asked 4, built 28 (model.config.num_layers)",
             ("qwen3", "model.config.add_qkv_bias"): "QKV bias: asked False, built True",
             ("qwen3", "model.config.qk_layernorm"): "norm of queries and keys: asked True, built False",
         },

@@ -172,7 +172,7 @@ def test_two_nodes_give_one_result_with_the_curve_of_one(job, tmp_path):
     assert two["provenance"]["hosts"] == [two["provenance"]["host"]] * 2
     assert launch("mega", "llama", tmp_path / "one", job.prefix).returncode == 0
     one = store.read(*store.find([tmp_path / "one"]))
-    # float32 sums of the same 8 sequences in another order; the tolerance of two ranks on one node (test_parallel.py)
+    # float32 sums of the same 8 sequences in another order; the tolerance of two ranks on one node (test_launch.py)
     assert two["loss_values"] == pytest.approx(one["loss_values"], rel=1e-5)
     assert two["fingerprint"]["token_stream_sha256"] == one["fingerprint"]["token_stream_sha256"]
     assert ["Step 6/6" in text for text in said] == [True, True]

@@ -241,8 +241,8 @@ def test_under_torchrun_its_processes_are_the_ranks_of_all_nodes_and_of_one(tmp_
     assert [process.wait(timeout=120) for process in processes] == [0] * 4
     rows = json.loads(found.read_text())
     assert [(one["name"], one["ranks"], one["nodes"]) for one in rows] == [
-        *((name, 4, 2) for name in collectives.NAMES),
-        *((name, 2, 1) for name in collectives.NAMES),
+        *((name, 4, 2) for name in collectives.OPERATIONS),
+        *((name, 2, 1) for name in collectives.OPERATIONS),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Slurm: the script of a job, and its queue: jobs are submitted and followed there.
+"""Slurm's queue: jobs are submitted and followed there; train/slurm.py writes their scripts.
 
-Imports `train.runner`, `train.job` and `utils`. Begin with `script.py`.
+Imports `train.runner`, `train.job` and `utils`. Begin with `follow.py`.
 """

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from train.cluster import script as slurm_script
 from train.job import processes
 from train.job.outcome import Attempt, finalize_result, stamp, why_unwritten
 from train.job.rank_output import RemoteLog, progress
@@ -60,13 +59,10 @@ class SlurmJob:
     attempt: Attempt
     before: tuple[int, int] | None
     """`stamp` of the result when the job was submitted."""
+    log_path: Path
+    """Path of the job's output."""
     entry: QueueEntry = field(default_factory=lambda: QueueEntry("PENDING"))
     log: RemoteLog | None = None
-
-    @property
-    def log_path(self) -> Path:
-        """Path of the job's output."""
-        return Path(str(slurm_script.log_pattern(self.attempt.job)).replace("%j", self.number))
 
 
 def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: processes.StopRequest) -> None:
@@ -171,13 +167,12 @@ def _state(entry: QueueEntry) -> str:
     return f"{entry.state}{reason}" + (f" on {entry.nodes}" if entry.nodes else "")
 
 
-def submit(script: str, after: str | None = None) -> str:
+def submit(script: str, environment: Mapping[str, str], after: str | None = None) -> str:
     """Submit a script and return the number of the job, which waits for the end of job `after`.
 
-    Slurm gets the variables of `train.cluster.script.environment` only. Raises SlurmError and ConfigError.
+    Slurm gets the variables of `environment` only. Raises SlurmError.
     """
     dependency = [f"--dependency=afterany:{after}"] if after else []
-    environment = slurm_script.environment().variables
     output = _ask(["sbatch", "--parsable", *dependency], script, environment)
     return output.strip().splitlines()[-1].split(";")[0]
 

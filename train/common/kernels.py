@@ -44,11 +44,6 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def multiply_exactly() -> None:
-    """Turn off TF32: NVIDIA's images turn it on by TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, which sets torch's default."""
-    torch.set_float32_matmul_precision("highest")
-
-
 def read(built: Mapping[str, Any]) -> dict[str, str]:
     """Return `attention_backend`, `float32_matmul_precision` and, where it is known, `attention_library`.
 

@@ -49,6 +49,11 @@ into what is built; a framework that fills them in while it builds leaves it out
 """
 NOT_COMPARED = ("optimizer", "attention_backend")
 """Keys that a framework takes as a name and that are read back as the object built from it."""
+ABSENT = {
+    "rope_scaling": "this model has plain rotary frequencies",
+    "sliding_window": "this model attends to every earlier token",
+}
+"""Reason for each trait that a model lacks, for the `reasons` of its resolved configuration."""
 AS_ASKED: dict[str, Callable[[Any], Any]] = {
     "gradient_reduce_dtype": lambda name: name == "float32",
     # `resolved_config` has these keys only of a model that has the trait
@@ -119,7 +124,8 @@ def main(framework: Framework) -> int:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     framework.start(config)
-    kernels.multiply_exactly()
+    # TF32 off: NVIDIA's images turn it on by TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, which sets torch's default
+    torch.set_float32_matmul_precision("highest")
     command = shlex.join(["python", "-m", f"train.train_{framework.name}", *sys.argv[1:]])
     identity = job.identity(data.manifest["bin_sha256"])
     with JobReport(job, identity, command, is_reporter=is_reporter(config)) as report:
@@ -129,8 +135,12 @@ def main(framework: Framework) -> int:
         finish_profile(job, report)
     torch.distributed.barrier()  # a gloo rank that leaves first can abort the others
     torch.distributed.destroy_process_group()
-    leave_at_once()
-    return 0
+    # Without the interpreter's shutdown. Seen once in some hundred jobs of two gloo ranks on a busy machine: a
+    # library's thread still runs when its object is destroyed at the end of the interpreter. That aborts the process
+    # (`terminate called without an active exception`) and would turn a complete measurement into a failure.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def is_reporter(config: RunConfig) -> bool:
@@ -150,7 +160,7 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
 
     def ready(built: Any, dataset: Any, fill: Callable[[WeightSource], None] | None = None) -> None:
         resolved = framework.facts(job, built)
-        reasons = absent(resolved) | resolved.get("reasons", {})
+        reasons = {key: why for key, why in ABSENT.items() if resolved[key] is None} | resolved.get("reasons", {})
         report.resolved = resolved | {"init": "native" if source is None else "equal", "reasons": reasons}
         report.check_resolved()
         framework.check(job, built, report.resolved)
@@ -179,18 +189,6 @@ def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
     finally:
         for holder, name, value in before:
             setattr(holder, name, value)
-
-
-def leave_at_once() -> None:
-    """End this rank after its result is written, without the interpreter's shutdown.
-
-    Seen once in some hundred jobs of two gloo ranks on a busy machine: a library's thread still runs when its object
-    is destroyed at the end of the interpreter. That aborts the process (`terminate called without an active
-    exception`) and would turn a complete measurement into a failure.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -226,7 +224,9 @@ def recorder(job: Job, is_reporter: bool) -> StepRecorder:
     profile = job.config.profiled
     recording = None
     if profile is not None:
-        recording = RECORDINGS[profile.tool](profile, profile_folder(job), int(os.environ["RANK"]))
+        rank = int(os.environ["RANK"])
+        kind = RECORDINGS[profile.tool] if profile.has_rank(rank) else StepRecording
+        recording = kind(profile, profile_folder(job), rank)
     return StepRecorder(
         job.config.train_iterations, device=device, title=title, is_reporter=is_reporter, profile=recording
     )
@@ -270,15 +270,6 @@ def fingerprint(job: Job, data: Data, dataset: Any, weights_sha256: str | None) 
         "licences": licences(manifest),
         "reasons": reasons,
     }
-
-
-def absent(resolved: dict[str, Any]) -> dict[str, str]:
-    """Return a reason for each trait that a model lacks, for the `reasons` of its resolved configuration."""
-    why = {
-        "rope_scaling": "this model has plain rotary frequencies",
-        "sliding_window": "this model attends to every earlier token",
-    }
-    return {key: reason for key, reason in why.items() if resolved[key] is None}
 
 
 def one_of_all(values: Iterable[Any], where: str, what: str) -> Any:
@@ -327,7 +318,14 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
         for key in ("tie_word_embeddings", "query_key_norm"):  # `resolved_config` has them only where they are true
             found[key] = (getattr(spec, key), resolved.get(key, False))
     return [
-        f"{key}: asked {value!r}, built {built!r}" for key, (value, built) in found.items() if not _same(value, built)
+        f"{key}: asked {value!r}, built {built!r}"
+        for key, (value, built) in found.items()
+        if value != built
+        and not (
+            isinstance(value, float)
+            and isinstance(built, float)
+            and math.isclose(value, built, rel_tol=FLOAT32_RELATIVE)
+        )
     ]
 
 
@@ -335,12 +333,6 @@ def require_built(title: str, wrong: Sequence[str]) -> None:
     """Raise MismatchError if there is a difference between what the framework `title` was asked for and has built."""
     if wrong:
         raise MismatchError(f"{title} did not build what was asked: " + "; ".join(wrong))
-
-
-def _same(value: Any, built: Any) -> bool:
-    if isinstance(value, float) and isinstance(built, float):
-        return math.isclose(value, built, rel_tol=FLOAT32_RELATIVE)
-    return bool(value == built)
 
 
 def print_start(job: Job, report: JobReport) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from train.energy.sample_file import NodeSamples
+from train.energy.sampler import NodeSamples
 
 MOST_WATTS = 3000.0
 """More than any device draws. A counter that starts again has grown by no more than this in the meantime."""

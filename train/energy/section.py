@@ -30,7 +30,7 @@ from train.energy.node_energy import (
     steady_intervals,
     total,
 )
-from train.energy.sample_file import NodeSamples, SampleFileError, path_of, read
+from train.energy.sampler import NodeSamples, SampleFileError, path_of, read_samples
 from train.job.job import Job
 from train.job.recorder import CLOCK_KEY, shift_seconds
 from train.machine.gpu_state import largest
@@ -57,7 +57,7 @@ def of_result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
         return unknown("the times at which the steps ended are not known")
     paths = (path_of(job, node) for node in range(job.config.nodes))
     try:
-        return of_job((read(path) for path in paths), result, clock)
+        return of_job((read_samples(path) for path in paths), result, clock)
     except SampleFileError as error:
         return unknown(str(error))
 

@@ -1,4 +1,4 @@
-"""The environment of the ranks: variables of known names and prefixes, and none that may hold a secret.
+"""The environment of the ranks: their Python, and variables of known names and prefixes, none that may hold a secret.
 
 A variable that is not listed here is not passed, so a secret under any other name stays out. The lists hold what
 processes, Python, torchrun, the frameworks and the vendors' libraries read; each group names its source or its readers.
@@ -9,15 +9,20 @@ utils/redact.py finds one in the value. The launcher records the names (`provena
 
 from __future__ import annotations
 
+import functools
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from utils import redact
 from utils.errors import ConfigError
 from utils.provenance.origin import SPEED_VARIABLES
+from utils.settings.config import ROOT
 
+ERROR = "error: "
 ENV_NAMES = "TPRIMAT_ENV_NAMES"
 """Variable with more names to pass, to containers and ranks: `NAME,NAME`."""
 NAMES = frozenset(
@@ -46,7 +51,7 @@ NAMES = frozenset(
         # caches and offline mode of huggingface_hub, datasets and tokenizers; never its tokens or its address
         *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "HF_MODULES_CACHE"),
         *("TOKENIZERS_PARALLELISM", "XLA_FLAGS"),
-        # this suite: shell/lib/passed.sh, train/cluster/script.py, train/job/nodes.py, train/prim/install.py
+        # this suite: shell/lib/passed.sh, train/slurm.py, train/job/nodes.py, train/prim/install.py
         *("PLATFORM", "GPUS_PER_NODE", "TPRIMAT_MACHINE", "TPRIMAT_HOSTS", "TPRIMAT_IN_CONTAINER", "TPRIMAT_IMAGE"),
         *("TPRIMAT_IMAGE_DIGEST", "TPRIMAT_GIT_COMMIT", "TPRIMAT_GIT_DIRTY", "TPRIMAT_SYSROOT", ENV_NAMES),
     )
@@ -93,7 +98,10 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
 
     Raises ConfigError for an ENV_NAMES that is no list of names.
     """
-    allowed = NAMES.union(names, _asked(environ))
+    asked = [name for name in environ.get(ENV_NAMES, "").split(",") if name]
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in asked):
+        raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
+    allowed = NAMES.union(names, asked)
     beginnings = (*PREFIXES, *prefixes)
     known = {
         name: value
@@ -104,23 +112,30 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
     return Selected({name: value for name, value in known.items() if name not in withheld}, withheld)
 
 
-def on_record(passed: Iterable[str], withheld: Iterable[str], removed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys of `provenance` for the names that ranks got, those withheld, and the variables `removed`."""
-    names = {
-        "environment_passed": sorted(passed),
-        "environment_withheld": sorted(withheld),
-        "environment_removed": dict(removed),
-    }
-    return {key: value for key, value in names.items() if value}
-
-
-def _asked(environ: Mapping[str, str]) -> list[str]:
-    asked = [name for name in environ.get(ENV_NAMES, "").split(",") if name]
-    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in asked):
-        raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
-    return asked
-
-
 def _may_be_secret(name: str, value: str, environ: Mapping[str, str]) -> bool:
     is_named_so = value != "" and _SECRET_NAME.search(name) is not None
     return is_named_so or any(redact.text(text, environ) != text for text in (name, value))
+
+
+@functools.cache
+def python_of(name: str, platform: str) -> str:
+    """Return the Python that has framework `name`; its setup script makes the environment on first use, in minutes.
+
+    The script imports what the trainer imports, which takes seconds, so it runs once in a process. Its other output is
+    passed on to stderr. Raises ConfigError with the script's reason where there is no such Python and none can be made.
+    """
+    setup = ROOT / "shell" / "inside" / "setup_framework.sh"
+    environment = {**os.environ, "PLATFORM": platform}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([str(setup), name], env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        reason = f"{name}: {setup} failed without a reason"
+        for line in process.stderr:
+            if line.startswith(ERROR):
+                reason = line.removeprefix(ERROR).strip()
+            else:
+                print(line, end="", file=sys.stderr, flush=True)
+        path = process.stdout.read().strip()
+    if process.returncode != 0:
+        raise ConfigError(reason)
+    return path

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+import logging
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +15,20 @@ from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from train.mega import engine, kernels, recompute, releases
+from train.mega import engine, kernels, recompute
 from train.mega.attention import local_layer
 from train.settings_map.row import transformer_settings
 from utils.errors import ConfigError
 from utils.models import ModelSpec, RopeScaling
 from utils.settings.config import RunConfig
+
+KNOWN_MESSAGES = {
+    # the model that all releases here and NVIDIA's own recipes have; its successor, HybridModel, is in 0.19 only
+    "megatron.core.models.gpt.gpt_model": "GPTModel IS DEPRECATED",
+    # the layout is computed by DDP, as 0.16 does it
+    "megatron.core.distributed.distributed_data_parallel": "DistributedDataParallel: full_param_layout not provided",
+}
+"""Beginnings of messages of 0.19 that mean nothing for a run, by the name of the logger."""
 
 
 class OneCopyOfLogits(GPTModel):
@@ -47,6 +56,13 @@ def initialize_parallel(config: RunConfig) -> None:
     model_parallel_cuda_manual_seed(config.seed)
 
 
+@functools.cache
+def silence_known_messages() -> None:
+    """Drop `KNOWN_MESSAGES` and nothing else; call it before the model is built."""
+    for name, beginning in KNOWN_MESSAGES.items():
+        logging.getLogger(name).addFilter(lambda record, known=beginning: not record.getMessage().startswith(known))  # type: ignore[misc]
+
+
 def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     """Return this rank's part of the model, on its device, in the precision of the configuration.
 
@@ -63,10 +79,16 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         kernels.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine
-    releases.silence_known_messages()
+    if with_engine:
+        layer = get_gpt_layer_with_transformer_engine_spec(qk_layernorm=settings.qk_layernorm)
+    else:
+        layer = local_layer(settings)
+    if has_recipes:
+        recompute.use_recipes(layer)
+    silence_known_messages()
     model = OneCopyOfLogits(
         settings,
-        _layer_spec(settings, with_engine, has_recipes),
+        layer,
         vocab_size=spec.vocab_size,
         max_sequence_length=config.sequence_length,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -136,15 +158,6 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         attention_backend=AttnBackend["fused" if config.platform == "amd" else "auto"],
         **recompute.settings(config.recompute, with_engine),
     )
-
-
-def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: bool) -> Any:
-    if with_engine:
-        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=settings.qk_layernorm)
-    layer = local_layer(settings)
-    if has_recipes:
-        recompute.use_recipes(layer)
-    return layer
 
 
 def _rope_factor(spec: ModelSpec) -> float:

@@ -7,17 +7,24 @@ shards of its gradient buffer without a float32 copy (`decoupled_grad`). It expe
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from megatron.core import optimizer as megatron_optimizer
 from megatron.core.distributed import DistributedDataParallel
-from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, distrib_optimizer, get_megatron_optimizer
+from megatron.core.optimizer import (
+    ChainedOptimizer,
+    MegatronOptimizer,
+    OptimizerConfig,
+    distrib_optimizer,
+    get_megatron_optimizer,
+)
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW
 from train.common.kernels import DTYPES
-from train.mega import releases
+from utils.errors import ConfigError
 from utils.settings.config import RunConfig
 
 
@@ -47,9 +54,7 @@ class DeviceNormOptimizer(ChainedOptimizer):
 
         Weights that several ranks hold are counted once, as megatron-core selects them; squares are added in float64.
         """
-        gradients = [
-            gradient for optimizer in self.chained_optimizers for gradient in releases.gradients_of_norm(optimizer)
-        ]
+        gradients = [gradient for optimizer in self.chained_optimizers for gradient in gradients_of_norm(optimizer)]
         squares = torch.zeros((), dtype=torch.float64, device=torch.cuda.current_device())
         if gradients:
             norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
@@ -58,25 +63,18 @@ class DeviceNormOptimizer(ChainedOptimizer):
         return squares.sqrt().float()
 
 
+def gradients_of_norm(optimizer: MegatronOptimizer) -> list[torch.Tensor]:
+    """Return the gradients on this rank that count in the gradient norm; those that another rank counts are left out.
+
+    0.19 renamed the method and leaves out parameters with a norm of their own (multi-token prediction, of which no
+    model here has any).
+    """
+    by_release = getattr(optimizer, "get_grads_for_grad_norm", None) or optimizer.get_main_grads_for_grad_norm
+    return by_release()
+
+
 def build_optimizer(config: RunConfig, model: DistributedDataParallel) -> DeviceNormOptimizer:
     """Return the optimizer of this rank's share of the model's weights."""
-    # two modules of megatron-core hold the class of Adam that their import has found
-    with trainer.replaced(
-        (megatron_optimizer, "Adam", _adam),
-        (megatron_optimizer, "USING_PYTORCH_OPTIMIZER", False),
-        (
-            megatron_optimizer,
-            "is_te_min_version",
-            lambda version: False,
-        ),  # its own needs TransformerEngine
-        (distrib_optimizer, "Adam", FusedAdamW),
-    ):
-        built = get_megatron_optimizer(optimizer_config(config), [model])
-    return DeviceNormOptimizer(built.chained_optimizers)
-
-
-def optimizer_config(config: RunConfig) -> OptimizerConfig:
-    """Return megatron-core's settings of a job."""
     settings = OptimizerConfig(
         optimizer="adam",
         lr=config.learning_rate,
@@ -96,10 +94,49 @@ def optimizer_config(config: RunConfig) -> OptimizerConfig:
     settings.use_precision_aware_optimizer_no_fp8_or_ds_fp8 = True
     settings.main_grads_dtype = DTYPES[config.gradient_dtype]
     settings.exp_avg_dtype = settings.exp_avg_sq_dtype = DTYPES[config.optimizer_state]
-    return settings
+    # two modules of megatron-core hold the class of Adam that their import has found
+    with trainer.replaced(
+        (megatron_optimizer, "Adam", _adam),
+        (megatron_optimizer, "USING_PYTORCH_OPTIMIZER", False),
+        (
+            megatron_optimizer,
+            "is_te_min_version",
+            lambda version: False,
+        ),  # its own needs TransformerEngine
+        (distrib_optimizer, "Adam", FusedAdamW),
+    ):
+        built = get_megatron_optimizer(settings, [model])
+    return DeviceNormOptimizer(built.chained_optimizers)
 
 
 def _adam(*, exp_avg_dtype: torch.dtype, params: Any, lr: float, **named: Any) -> FusedAdamW:
     """Build `FusedAdamW` from the arguments that megatron-core gives to TransformerEngine's FusedAdam."""
     used = {name: named[name] for name in ("betas", "eps", "weight_decay")}
     return FusedAdamW(params, lr, **used, state_dtype=exp_avg_dtype)
+
+
+def accept_conditions(core: Any) -> None:
+    """Let `core.get_megatron_optimizer` (`core` is megatron.core.optimizer) be called with NeMo's three conditions.
+
+    NeMo 2.3 to 2.7 pass these arguments, which megatron-core no longer has from 0.16.0 on
+    (nemo/lightning/_strategy_lib.py, `setup_megatron_optimizer`; megatron/core/optimizer/__init__.py).
+    Where none of them is set, megatron-core before and after means the same: no weight decay for biases and norms.
+    The call raises ConfigError where one is set.
+    """
+    original = core.get_megatron_optimizer
+    if "no_weight_decay_cond" in inspect.signature(original).parameters:
+        return
+
+    def build(
+        config: Any,
+        chunks: Any,
+        no_weight_decay_cond: Any = None,
+        scale_lr_cond: Any = None,
+        lr_mult: float = 1.0,
+        **named: Any,
+    ) -> Any:
+        if (no_weight_decay_cond, scale_lr_cond, lr_mult) != (None, None, 1.0):
+            raise ConfigError("nemo: NeMo's optimizer has a condition set that this megatron-core cannot take")
+        return original(config, chunks, **named)
+
+    core.get_megatron_optimizer = build

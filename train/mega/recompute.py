@@ -11,6 +11,8 @@ Both give the numbers of a training without: the same functions run on the same 
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +27,6 @@ from megatron.core.tensor_parallel.layers import (
     RowParallelLinear,
 )
 from megatron.core.utils import get_tensor_model_parallel_group_if_none
-
-from train.mega import releases
 
 Recipe = Callable[[], torch.Tensor]
 
@@ -71,7 +71,7 @@ class InputFromRecipe:
         if recipe is None:
             return super()._forward_impl(input, weight, **settings)  # type: ignore[misc]
         settings["tp_group"] = get_tensor_model_parallel_group_if_none(settings["tp_group"])
-        return _LinearFromRecipe.apply(input, weight, recipe, *releases.linear_values(settings))
+        return _LinearFromRecipe.apply(input, weight, recipe, *linear_values(settings))
 
 
 class ColumnParallelFromRecipe(InputFromRecipe, ColumnParallelLinear):
@@ -84,7 +84,7 @@ class RowParallelFromRecipe(InputFromRecipe, RowParallelLinear):
 
 def use_recipes(layer_spec: Any) -> None:
     """Put the linear layers that follow a norm or the activation function into the specification of a local layer."""
-    mlp = releases.mlp_parts(layer_spec)
+    mlp = mlp_parts(layer_spec)
     layer_spec.submodules.self_attention.submodules.linear_qkv = ColumnParallelFromRecipe
     mlp.linear_fc1 = ColumnParallelFromRecipe
     mlp.linear_fc2 = RowParallelFromRecipe
@@ -122,3 +122,26 @@ def _plain_activation(gate_and_up: torch.Tensor) -> torch.Tensor:
 def _fused_activation(gate_and_up: torch.Tensor) -> torch.Tensor:
     flat = gate_and_up.view(-1, gate_and_up.shape[-1])
     return swiglu(flat).view(*gate_and_up.shape[:-1], -1)
+
+
+@functools.cache
+def linear_settings() -> tuple[str, ...]:
+    """Return the names of what megatron-core's function of a linear layer takes after input and weight, in its order.
+
+    0.19 appended `gtp_remat_size`.
+    """
+    return tuple(inspect.signature(Linear.forward).parameters)[3:]
+
+
+def linear_values(settings: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values of `linear_settings()` from the named arguments of a linear layer; None for one not named."""
+    return tuple(settings.get(name) for name in linear_settings())
+
+
+def mlp_parts(layer_spec: Any) -> Any:
+    """Return the parts of the MLP (`linear_fc1`, `linear_fc2`) in a layer's specification, to be replaced in place.
+
+    Up to 0.16 a specification of its own; in 0.19 a `functools.partial` that builds the MLP.
+    """
+    mlp = layer_spec.submodules.mlp
+    return mlp.keywords["submodules"] if isinstance(mlp, functools.partial) else mlp.submodules

@@ -103,9 +103,10 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     window = core.window_size if is_local else settings.window_size
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
     base, scaling = _rope(gpt)
+    recipe, dtype = resolved_recipe(settings), next(gpt.parameters()).dtype
     return {
-        "precision": _precision(gpt),
-        "parameter_dtype": name_of(next(gpt.parameters()).dtype),
+        "precision": "fp8" if recipe != NO_RECIPE else "fp32" if dtype is torch.float32 else "bf16",
+        "parameter_dtype": name_of(dtype),
         "parameter_count": _count_once(gpt.parameters()),
         "vocab_size": gpt.vocab_size,
         "num_layers": len(gpt.decoder.layers) * parallel_state.get_pipeline_model_parallel_world_size(),
@@ -113,7 +114,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "ffn_hidden_size": layer.mlp.linear_fc2.weight.shape[1] * tensor_parallel,
         "num_attention_heads": attention.num_attention_heads_per_partition * tensor_parallel,
         "num_query_groups": attention.num_query_groups_per_partition * tensor_parallel,
-        "fp8_recipe": resolved_recipe(settings),
+        "fp8_recipe": recipe,
         "norm_eps": _norm_epsilon(layer),
         "qkv_bias": bias is not None and bias.numel() > 0,
         "rope_base": base,
@@ -179,12 +180,6 @@ def gpt_of(model: Any) -> GPTModel:
     while not isinstance(model, GPTModel):
         model = model.module
     return model
-
-
-def _precision(gpt: GPTModel) -> str:
-    if resolved_recipe(gpt.config) != NO_RECIPE:
-        return "fp8"
-    return "fp32" if next(gpt.parameters()).dtype is torch.float32 else "bf16"
 
 
 def _count_once(parameters: Iterable[torch.Tensor]) -> int:

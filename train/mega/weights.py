@@ -59,7 +59,13 @@ def part_of(name: str, spec: ModelSpec, source: WeightSource, rank: int, size: i
     `name` is megatron-core's, with the layer numbered within the whole model. Raises KeyError for a parameter that the
     spec does not have.
     """
-    return _shard(name, _whole(name, spec, source), rank, size)
+    whole = _whole(name, spec, source)
+    if size == 1 or name.endswith(_REPLICATED):
+        return whole
+    if name.endswith("linear_fc1.weight"):
+        gate, up = whole.chunk(2)
+        return torch.cat([gate.chunk(size)[rank], up.chunk(size)[rank]])
+    return whole.chunk(size, dim=1 if name.endswith(_ROW_PARALLEL) else 0)[rank]
 
 
 def _global_name(model: GPTModel, name: str) -> str:
@@ -91,12 +97,3 @@ def _grouped_qkv(layer: str, kind: str, spec: ModelSpec, source: WeightSource) -
     parts = [source(f"{layer}self_attn.{letter}_proj.{kind}") for letter in "qkv"]
     groups = [part.reshape(spec.num_query_groups, -1, *part.shape[1:]) for part in parts]
     return torch.cat(groups, dim=1).reshape(-1, *parts[0].shape[1:])
-
-
-def _shard(name: str, whole: torch.Tensor, rank: int, size: int) -> torch.Tensor:
-    if size == 1 or name.endswith(_REPLICATED):
-        return whole
-    if name.endswith("linear_fc1.weight"):
-        gate, up = whole.chunk(2)
-        return torch.cat([gate.chunk(size)[rank], up.chunk(size)[rank]])
-    return whole.chunk(size, dim=1 if name.endswith(_ROW_PARALLEL) else 0)[rank]

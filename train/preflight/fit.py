@@ -8,7 +8,7 @@ reports is up to 7 % more, because boards are sold in GB and built in GiB. No nu
 Host memory is that of the weights before the first step. With INIT=equal a rank of mega fills its part of the model,
 which is on the GPU, from parameters that are drawn on the host one after another, and as many ahead as the rank has
 threads (train/common/weights.py). In hf the whole model is on the host first: in float32 on rank 0 of all, which sends
-every rank its part (train/hf/sharding.py), in the precision of the training where there is one rank. Interpreter and
+every rank its part (train/hf/model.py), in the precision of the training where there is one rank. Interpreter and
 libraries of each rank are as measured on a CPU; what a driver of a GPU maps into a process is not known and not
 counted.
 """
@@ -135,17 +135,13 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     needed = lower_bound_gb(found)
     if needed <= capacity:
         return None
+    remedy = "no MBS, RECOMPUTE, OPTIMIZER_STATE, TP or PP fits: use more GPUs, a lower SL, or MODEL_SIZE=proxy"
+    if changes := changes_that_fit(job.config, job.framework, job.spec, capacity):
+        remedy = f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
     return (
         f"predicted, not run: at least {needed:.1f} GB are needed of a device with {capacity:.1f} GB "
-        f"(estimate, GB: {terms_text(found)}); {_remedy(job, capacity)}; FIT=ignore starts it anyway"
+        f"(estimate, GB: {terms_text(found)}); {remedy}; FIT=ignore starts it anyway"
     )
-
-
-def _remedy(job: Job, capacity: float) -> str:
-    changes = changes_that_fit(job.config, job.framework, job.spec, capacity)
-    if not changes:
-        return "no MBS, RECOMPUTE, OPTIMIZER_STATE, TP or PP fits: use more GPUs, a lower SL, or MODEL_SIZE=proxy"
-    return f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
 
 
 def devices_of(*platforms: str) -> list[Device]:

@@ -74,8 +74,13 @@ def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.e
         )
     # of compiled kernels, with the default of triton/knobs.py; torch's own is in TMPDIR
     folder = Path(environ.get("TRITON_CACHE_DIR") or Path("~/.triton/cache").expanduser())
-    if reason := _unwritable(folder):
-        raise ConfigError(f"machine: {folder} cannot be written ({reason}); set TRITON_CACHE_DIR to a folder that can")
+    try:
+        tempfile.TemporaryFile(dir=existing(folder)).close()
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(
+            f"machine: {folder} cannot be written ({why}); set TRITON_CACHE_DIR to a folder that can"
+        ) from error
 
 
 def _require_version(name: str) -> None:
@@ -89,15 +94,6 @@ def _require_version(name: str) -> None:
         ) from error
     if not SpecifierSet(SUPPORTED[name]).contains(installed, prereleases=True):
         raise ConfigError(f"{name}: got version {installed}, wanted {SUPPORTED[name]}; install one of these versions")
-
-
-def _unwritable(folder: Path) -> str | None:
-    """Return why no file can be made in a folder, or in the nearest one above it that exists; None if one can."""
-    try:
-        with tempfile.TemporaryFile(dir=existing(folder)):
-            return None
-    except OSError as error:
-        return error.strerror or str(error)
 
 
 def without_engine(config: RunConfig, framework: str) -> list[str]:

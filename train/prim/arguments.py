@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from train.common.weights import flat_parameters
-from train.prim.checkpoint import was_loaded
+from train.prim.yaml_config import was_loaded
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import resolved_recipe
 from utils.models import ModelSpec, RopeScaling
@@ -41,7 +41,7 @@ SAME = {name: key for name, key in _PRINTED.items() if "." not in name} | {
 NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
 NATIVE, EQUAL = "native", "equal"
-"""Values of `init`: Primus draws its own initial weights, or loads those of train/prim/checkpoint.py."""
+"""Values of `init`: Primus draws its own initial weights, or loads those of train/prim/yaml_config.py."""
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """Names of the suite for names of torch."""
 LOCAL_ATTENTION = "megatron_core:dot_product"
@@ -125,7 +125,10 @@ class Arguments:
             "fp8_recipe": resolved_recipe(SimpleNamespace(**_NO_RECIPE | said)) if "fp8" in said else None,
             # where Megatron-LM has the first name, it never reads the second, which Primus prints all the same
             "norm_eps": said.get("layernorm_epsilon", said.get("norm_epsilon")),
-            "rope_scaling": _rope_scaling(said),
+            # the other three are constants of Megatron-core (rotary_pos_embedding.py), those of Llama 3.1
+            "rope_scaling": (
+                RopeScaling(factor=said["rope_scaling_factor"]).__dict__ if said.get("use_rope_scaling") else None
+            ),
             "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
             "attention_backend": _attention(said),
             "layer_implementation": f"{said.get('transformer_impl')}{'+primus_turbo' if _is_turbo(said) else ''}",
@@ -178,13 +181,6 @@ def _precision(said: Mapping[str, Any]) -> str | None:
     if said.get("fp16"):
         return "fp16"
     return None if "bf16" not in said else "bf16" if said["bf16"] else "fp32"
-
-
-def _rope_scaling(said: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not said.get("use_rope_scaling"):
-        return None
-    # Megatron-core has the other three fixed at the values of Llama 3.1 (models/common/embeddings/rotary_pos_embedding)
-    return RopeScaling(factor=said["rope_scaling_factor"]).__dict__
 
 
 def _is_turbo(said: Mapping[str, Any]) -> bool:

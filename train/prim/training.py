@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,26 @@ from typing import Any
 import yaml
 
 from train.common import trainer
-from train.common.framework_python import python_of
 from train.common.trainer import Data
 from train.job import processes
 from train.job.job import Job, log_path
+from train.job.rank_environment import python_of
 from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
-from train.prim import checkpoint, process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments
 from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
-from train.prim.log_report import LogReport, PrimusError, take_profile, why_unproven
-from train.prim.yaml_config import Plan, plan_of
+from train.prim.log_report import Follower, LogReport, PrimusError, take_profile, why_unproven
+from train.prim.yaml_config import Plan, plan_of, write_weights
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.logs.reader import LogFormatError, read_log
 from utils.provenance.origin import speed_variables
 from utils.settings.config import ROOT
 
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 5.0
+"""Less than the grace period that the launcher of the job gives this process."""
 NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
 
 
@@ -69,7 +71,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
     job, config, weights_sha256 = report.job, report.job.config, None
     if plan.checkpoint is not None:
         ranks = config.tensor_parallel_size, config.pipeline_parallel_size
-        weights_sha256 = checkpoint.write(plan.checkpoint, job.spec, config.seed, config.init_std, *ranks)
+        weights_sha256 = write_weights(plan.checkpoint, job.spec, config.seed, config.init_std, *ranks)
     plan.experiment.write_text(yaml.safe_dump(plan.document, sort_keys=False, width=120), encoding="utf8")
     of_launcher = plan.primus.variables(plan.experiment, plan.train_log, plan.gpu_model)
     given = environment(config, plan.gpu, of_launcher)
@@ -78,14 +80,14 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
     profile = config.profiled
-    follower = prim_run.Follower(
+    follower = Follower(
         lambda arguments: check_arguments(job, arguments),
         config.train_iterations,
         range(0) if profile is None else profile.steps,
     )
     try:
         command = plan.primus.command(plan.experiment, plan.train_log)
-        exit_code = prim_run.run(plan.primus.root, command, given, follower, stop)
+        exit_code = _run(plan.primus.root, command, given, follower, stop)
         _take(report, plan, follower, given)
         _check_ending(report, follower, exit_code, stop)
         if report.is_reporter:
@@ -98,6 +100,26 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
             shutil.rmtree(plan.checkpoint, ignore_errors=True)
         if report.is_reporter:
             shutil.rmtree(plan.workspace / "index_cache", ignore_errors=True)
+
+
+def _run(
+    root: Path,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    follower: Follower,
+    stop: processes.StopRequest,
+) -> int:
+    """Run the command of Primus's launcher in `root` until it exits; return its exit code, negative for a signal.
+
+    No process of it remains. It is stopped early on a stop request to this process, or when the follower finds wrong
+    arguments.
+    """
+    processes.adopt_orphans()
+    child = processes.Child(list(command), follower.take, environment, folder=root)
+    processes.wait_until(
+        lambda: child.has_ended() or follower.mismatch is not None, stop=stop, poll_seconds=POLL_SECONDS
+    )
+    return child.close(GRACE_SECONDS)
 
 
 def check_arguments(job: Job, arguments: Arguments) -> str | None:
@@ -125,7 +147,7 @@ def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weig
     report.fingerprint = found
 
 
-def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
+def _take(report: LogReport, plan: Plan, follower: Follower, given: Mapping[str, str]) -> None:
     """Put all facts of a run into the report, however it ended."""
     with suppress(LogFormatError, OSError):  # also of a training that failed; a log without iterations is left out
         report.log = read_log([plan.train_log], "prim")
@@ -143,7 +165,7 @@ def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Map
     report.warnings += [f"not said to Primus: {line}" for line in plan.dropped]
 
 
-def _check_ending(report: LogReport, follower: prim_run.Follower, exit_code: int, stop: processes.StopRequest) -> None:
+def _check_ending(report: LogReport, follower: Follower, exit_code: int, stop: processes.StopRequest) -> None:
     if stop.signal is not None:
         raise PrimusError(f"interrupted by {stop.signal.name}", stop.exit_code(otherwise=1))
     if follower.unloaded is not None:

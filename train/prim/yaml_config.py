@@ -3,18 +3,25 @@
 AMD's file comes first, so that AMD's tuning is kept except where the map sets a key. The command line of Primus stays
 empty, because Primus evaluates its values as Python. The preset files of the installed version define the known keys
 (`train/prim/install.py`).
+
+Our equal weights are a checkpoint that Primus's Megatron loads before the first step, as in fine-tuning. The format is
+Megatron-LM's older one, `torch`: a file for each tensor and pipeline rank below `release/`, and a text file that names
+this folder (megatron/training/checkpointing.py, `get_checkpoint_name`, `read_metadata`). `finetune` takes the weights
+alone: step, samples, optimizer and random state are those of a new training. If some names are missing, Megatron goes
+on without them and prints `load_return`, which `unloaded` reads. The names are those of local layers, which Primus has
+on a CPU. With TransformerEngine's layers this is not tried.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from train.job.job import Job
-from train.prim import checkpoint
 from train.prim.environment import CPU_OVERRIDES, check_visible
 from train.prim.install import ENVIRONMENT_FILES, MODULE_PRESET, Primus, find
 from train.settings_map.map import ROWS, entry_of, overrides
@@ -57,15 +64,19 @@ def render(
 
     It is that of one training of `model`, made from AMD's file `shipped`; `name` is the experiment's. Primus writes its
     own files below `workspace`. Raises ConfigError where the installed version lacks a key that
-    changes the work.
+    changes the work, and for a sequence longer than the window of the model.
     """
     spec = config.spec(model)
-    _check_window(config, spec)
+    if spec.sliding_window is not None and config.sequence_length > spec.sliding_window:
+        raise ConfigError(  # no release up to v26.6 has a key for the window
+            f"MODEL={spec.name} SL={config.sequence_length}: Primus has no key for the window of {spec.sliding_window} "
+            f"tokens and would train another model; use SL={spec.sliding_window} at most, or FRAMEWORK=mega"
+        )
     wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec)
     wanted |= {DATA_CACHE: str(workspace / "index_cache")}
     wanted |= CPU_OVERRIDES if config.platform == "cpu" else {}
     if (weights := weights_folder(config, workspace)) is not None:
-        wanted |= checkpoint.overrides(weights)
+        wanted |= CHECKPOINT | {"load": str(weights)}
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
     if primus.builds_arguments:
         fitted |= {new: fitted[old] for old, new in MEGATRON_NAMES.items() if old in fitted}
@@ -143,7 +154,7 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
 
 def weights_folder(config: RunConfig, workspace: Path) -> Path | None:
     """Return the folder for the equal weights; None with INIT=native, and on GPUs, whose layers have other names."""
-    return workspace / checkpoint.FOLDER if config.init == "equal" and config.platform == "cpu" else None
+    return workspace / WEIGHTS if config.init == "equal" and config.platform == "cpu" else None
 
 
 def reasons() -> dict[str, str]:
@@ -170,15 +181,6 @@ def _check_gpu(primus: Primus, gpu: str) -> None:
         )
 
 
-def _check_window(config: RunConfig, spec: ModelSpec) -> None:
-    """Raise ConfigError for a sequence longer than the window, for which no release up to v26.6 has a key."""
-    if spec.sliding_window is not None and config.sequence_length > spec.sliding_window:
-        raise ConfigError(
-            f"MODEL={spec.name} SL={config.sequence_length}: Primus has no key for the window of {spec.sliding_window} "
-            f"tokens and would train another model; use SL={spec.sliding_window} at most, or FRAMEWORK=mega"
-        )
-
-
 def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the keys that this version knows, and a line for each other one; Primus stops at an unknown key."""
     fitted, dropped = {}, []
@@ -194,3 +196,73 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
                 "another; take v25.10 or later"
             )
     return fitted, dropped
+
+
+# The equal weights as a checkpoint
+
+WEIGHTS = "equal_weights"
+"""Last part of the checkpoint's path, by which a run that loaded it is recognised in Primus's own arguments."""
+CHECKPOINT_VERSION = 3.0
+"""`checkpoint_version` from which Megatron no longer reorders query, key and value."""
+_LAYER = (
+    *("input_layernorm.weight", "self_attention.linear_qkv.weight", "self_attention.linear_proj.weight"),
+    *("pre_mlp_layernorm.weight", "mlp.linear_fc1.weight", "mlp.linear_fc2.weight"),
+)
+CHECKPOINT: dict[str, Any] = {
+    **{"finetune": True, "no_load_optim": True, "no_load_rng": True},
+    **{"ckpt_format": "torch", "exit_on_missing_checkpoint": True},
+}
+"""Keys of the YAML by which Primus loads the weights of a checkpoint alone, beside `load`."""
+_LOAD_RETURN = re.compile(r"load_return: (?P<what>.*)")
+
+
+def write_weights(folder: Path, spec: ModelSpec, seed: int, std: float, tensor: int, pipeline: int) -> str:
+    """Write the checkpoint for `tensor` x `pipeline` ranks; return the digest of all weights, as `mega` records it.
+
+    Takes float32 weights of four bytes a parameter on the disk.
+    """
+    import torch
+
+    from train.common.weights import EqualWeights, combined_digest
+    from train.mega.weights import part_of
+
+    source = EqualWeights(spec, seed, std)
+    for stage in range(pipeline):
+        for rank in range(tensor):
+            weights = {here: part_of(name, spec, source, rank, tensor) for here, name in _names(spec, stage, pipeline)}
+            of_stage = f"_{stage:03d}" if pipeline > 1 else ""
+            path = folder / "release" / f"mp_rank_{rank:02d}{of_stage}" / "model_optim_rng.pt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.save({"model": weights, "checkpoint_version": CHECKPOINT_VERSION, "iteration": 0}, path)
+    (folder / "latest_checkpointed_iteration.txt").write_text("release", encoding="ascii")
+    return combined_digest(source.digests)
+
+
+def unloaded(line: str) -> str | None:
+    """Return the names that Megatron could not load, as it prints them; None for other lines."""
+    match = _LOAD_RETURN.search(line)
+    return match["what"].strip() if match else None
+
+
+def was_loaded(arguments: dict[str, Any]) -> bool:
+    """Return whether Primus's own arguments show that it started from this checkpoint."""
+    return Path(str(arguments.get("load"))).name == WEIGHTS and arguments.get("finetune") is True
+
+
+def _names(spec: ModelSpec, stage: int, stages: int) -> Iterator[tuple[str, str]]:
+    """Yield the names of a stage's parameters: in the stage, which counts its layers from 0, and in the whole model."""
+    is_first, is_last, layers = stage == 0, stage == stages - 1, spec.num_layers // stages
+    if is_first:
+        yield (name := "embedding.word_embeddings.weight"), name
+    in_layer = (
+        *_LAYER,
+        *(["self_attention.linear_qkv.bias"] if spec.qkv_bias else []),
+        *([f"self_attention.{letter}_layernorm.weight" for letter in "qk"] if spec.query_key_norm else []),
+    )
+    for layer in range(layers):
+        for inside in in_layer:
+            yield f"decoder.layers.{layer}.{inside}", f"decoder.layers.{stage * layers + layer}.{inside}"
+    if is_last:
+        yield (name := "decoder.final_layernorm.weight"), name
+        if not spec.tie_word_embeddings or not is_first:
+            yield (name := "output_layer.weight"), name

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,21 @@ import torch
 import torch.distributed as dist
 
 from train.probing.rates import short, spread_percent
+from utils.settings.config import ROOT
 
-NAMES = ("all_reduce", "all_gather", "reduce_scatter")
 SIZES = {"cpu": tuple(2**power for power in (20, 22, 24, 26)), "cuda": tuple(2**power for power in range(20, 31, 2))}
 """Bytes of the larger of input and output of a rank, by the kind of device."""
-ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 600
 LEAST_ROUNDS, MOST_ROUNDS = 6, 200
+
+
+OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor, Any], Any]] = {
+    # sums would grow
+    "all_reduce": lambda whole, part, group: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=group),
+    "all_gather": lambda whole, part, group: dist.all_gather_into_tensor(whole, part, group=group),
+    "reduce_scatter": lambda whole, part, group: dist.reduce_scatter_tensor(part, whole, group=group),
+}
+"""Calls of torch.distributed with the larger and the smaller of input and output of a rank, and the group."""
 
 
 def bus_gb_per_second(name: str, size: int, seconds: float, ranks: int) -> float:
@@ -89,11 +98,12 @@ def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
 
 def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -> list[dict[str, Any]]:
     ranks, sizes, found = dist.get_world_size(group), SIZES[device.type], []
-    for name in NAMES:
+    for name in OPERATIONS:
         for size in sizes:
             whole = torch.ones(max(1, size // 4 // ranks) * ranks, device=device)
-            run = _operation(name, whole, group)
-            times = _rounds(run, device, group, seconds / len(NAMES) / len(sizes))
+            part = torch.ones(whole.numel() // ranks, device=device)
+            run = partial(OPERATIONS[name], whole, part, group)
+            times = _rounds(run, device, group, seconds / len(OPERATIONS) / len(sizes))
             middle = statistics.median(times)
             found.append(
                 {
@@ -104,15 +114,6 @@ def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -
                 }
             )
     return found
-
-
-def _operation(name: str, whole: torch.Tensor, group: Any) -> Callable[[], Any]:
-    part = torch.ones(whole.numel() // dist.get_world_size(group), device=whole.device)
-    return {
-        "all_reduce": lambda: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=group),  # sums would grow
-        "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=group),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
-    }[name]
 
 
 def _rounds(run: Callable[[], Any], device: torch.device, group: Any, seconds: float) -> Sequence[float]:

@@ -25,7 +25,7 @@ STEP = "ProfilerStep#"
 
 
 class StepRecording:
-    """Base of the recordings; by itself it only waits for the other ranks."""
+    """Base of the recordings; by itself that of a rank that is not recorded, which only waits for the other ranks."""
 
     def __init__(self, profile: Profile, folder: Path, rank: int) -> None:
         """`folder` is that of the job's profile."""
@@ -45,20 +45,14 @@ class StepRecording:
 
     def start(self) -> None:
         """Start the tool; the device must be idle."""
-        if self.is_recorded:
-            self.start_tool()
 
     def stop(self) -> None:
         """Stop the tool, write its files, and wait for all ranks; a file that cannot be written has a reason."""
-        if self.is_recorded:
-            self.stop_tool()
+        self.stop_tool()
         _wait_for_all()
 
-    def start_tool(self) -> None:
-        """Start the tool in a recorded rank."""
-
     def stop_tool(self) -> None:
-        """Stop the tool in a recorded rank and write its files."""
+        """Stop the tool and write its files."""
 
     def begin_step(self, number: int) -> None:
         """Open the mark of a step."""

@@ -42,7 +42,7 @@ class TorchRecording(StepRecording):
     _profiler: Any = None
     _marks = ExitStack()
 
-    def start_tool(self) -> None:
+    def start(self) -> None:
         """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
         import torch
 
@@ -168,7 +168,7 @@ class NsysRecording(StepRecording):
 
     _operators = ExitStack()
 
-    def start_tool(self) -> None:
+    def start(self) -> None:
         """Open the capture range."""
         import torch
 
@@ -177,17 +177,15 @@ class NsysRecording(StepRecording):
 
     def begin_step(self, number: int) -> None:
         """Open the range of a step."""
-        if self.is_recorded:
-            import torch
+        import torch
 
-            torch.cuda.nvtx.range_push(f"{STEP}{number}")
+        torch.cuda.nvtx.range_push(f"{STEP}{number}")
 
     def end_step(self) -> None:
         """Close the range of the step."""
-        if self.is_recorded:
-            import torch
+        import torch
 
-            torch.cuda.nvtx.range_pop()
+        torch.cuda.nvtx.range_pop()
 
     def stop_tool(self) -> None:
         """Close the capture range; nsys writes its report when the job has ended."""
@@ -206,7 +204,7 @@ class RocprofRecording(StepRecording):
 
     _tool: subprocess.Popen[bytes] | None = None
 
-    def start_tool(self) -> None:
+    def start(self) -> None:
         """Start rocprofv3 and wait until it is in this process; without it the training goes on."""
         folder = self.folder / FOLDER
         try:

@@ -23,7 +23,7 @@ from utils.redact import json_value
 from utils.settings.config import RunConfig
 
 if TYPE_CHECKING:  # the process that reports needs no torch
-    from train.rehearsal.steps import Steps
+    from train.rehearsal.one_rank import Steps
 
 VERSION = 1
 LABEL = "rehearsed, not measured"

@@ -34,7 +34,6 @@ CUDA_SLOT, META_SLOT, SLOTS = 1, 14, 21
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 TRAITS = {"nvd": ((9, 0), 132, ""), "amd": ((9, 4), 304, "gfx942")}
 """Compute capability, multiprocessors and architecture of an H100 and an MI300X, by platform."""
-BYTES_PER_GB = 10**9
 aten = torch.ops.aten
 _ATEN = torch.library.Library("aten", "IMPL")
 COMPOSED = ("silu_backward", "mish_backward")
@@ -98,7 +97,7 @@ class Queue(contextlib.nullcontext[None]):
 
 def _answers(platform: str, ranks: int, memory_gb: float) -> dict[str, Any]:
     capability, processors, architecture = TRAITS[platform]
-    memory = int(memory_gb * BYTES_PER_GB)
+    memory = int(memory_gb * 10**9)
     properties = SimpleNamespace(
         name="stand-in", major=capability[0], minor=capability[1], multi_processor_count=processors,
         total_memory=memory, gcnArchName=architecture, warp_size=32 if platform == "nvd" else 64,

@@ -147,11 +147,6 @@ def notes(matrix: Matrix) -> list[str]:
     return found
 
 
-def wrapper(job: Job) -> str:
-    """Return the script that runs a job, relative to the checkout."""
-    return f"train/train_{job.config.platform}_{job.framework}_{job.model}.sh"
-
-
 def command(matrix: Matrix, job: Job) -> list[str]:
     """Return the command that runs one job of the matrix, as its script does in an environment that is set up."""
     names = ("--framework", job.framework, "--model", job.model, "--run", str(job.run))
@@ -235,7 +230,8 @@ def text(matrix: Matrix) -> str:
     jobs.sort(key=lambda job: (is_interleaved * job.run, kinds.index(job.kind), job.run))
     for number, job in enumerate(jobs, 1):
         action = "has an ok result, is skipped" if job in ahead.done else "runs"
-        shown = shlex.join([wrapper(job), "--run", str(job.run), *matrix.arguments])
+        script = f"train/train_{job.config.platform}_{job.framework}_{job.model}.sh"
+        shown = shlex.join([script, "--run", str(job.run), *matrix.arguments])
         lines += [f"{number:>4}  {action}: {shown}", f"      result: {job.result_path}"]
     if ahead.possible:
         lines.append(f"      then at most {len(ahead.possible)} more, by {matrix.rule.text()}")

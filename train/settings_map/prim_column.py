@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import not_
 
 from train.settings_map.row import (
     OFF_THE_END,
@@ -14,7 +15,6 @@ from train.settings_map.row import (
     has_rope_scaling,
     is_delayed,
     is_profiled,
-    negated,
     override,
     recomputation,
     rope_scaling,
@@ -55,9 +55,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "loss reduction": override(("calculate_per_token_loss", lambda rule: False)),
     # communication
     "distributed optimizer": override("use_distributed_optimizer"),
-    "gradients reduced in fp32": override(
-        "accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", lambda on: not on)
-    ),
+    "gradients reduced in fp32": override("accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", not_)),
     "overlap of gradient reduction": override("overlap_grad_reduce"),
     "overlap of parameter gathering": override("overlap_param_gather"),
     "average in the collective": override("ddp_average_in_collective"),
@@ -87,13 +85,13 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "checkpoints": override(
         ("save", lambda on: None),
         # `save: null` does not turn it off: Primus substitutes a folder of its own
-        ("disable_last_saving", negated),
+        ("disable_last_saving", not_),
         ("save_interval", lambda on: OFF_THE_END),
     ),
     "going on from a checkpoint": override(("load", lambda on: None), "finetune", "auto_continue_train"),
     "validation": override(("eval_iters", int), ("eval_interval", lambda on: OFF_THE_END)),
     "loggers beside the log": override(
-        ("disable_tensorboard", negated), ("disable_wandb", negated), ("disable_mlflow", negated)
+        ("disable_tensorboard", not_), ("disable_wandb", not_), ("disable_mlflow", not_)
     ),
     # at INFO newer releases do not print the iteration line
     "steps between lines of the log": override(
@@ -126,7 +124,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "bias of linear layers": override("add_bias_linear"),
     "QKV bias": override("add_qkv_bias"),
     "norm of queries and keys": override("qk_layernorm"),
-    "embedding shared with output": override(("untie_embeddings_and_output_weights", lambda shared: not shared)),
+    "embedding shared with output": override(("untie_embeddings_and_output_weights", not_)),
     "attention dropout": override("attention_dropout"),
     "hidden dropout": override("hidden_dropout"),
     "position embedding": override("position_embedding_type"),
@@ -150,7 +148,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "std of initial weights": override("init_method_std"),
     "initial weights": Fixed(
         lambda config, spec: config.init if config.platform == "cpu" else "native",
-        "on a GPU Primus draws its own; on a CPU it loads ours as a checkpoint (train/prim/checkpoint.py)",
+        "on a GPU Primus draws its own; on a CPU it loads ours as a checkpoint (train/prim/yaml_config.py)",
     ),
     "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(
         True, "megatron-core's own rule, and no key that turns it off"
@@ -180,7 +178,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "bias activation fusion": override("bias_swiglu_fusion"),
     "bias dropout fusion": override("bias_dropout_fusion"),
     "masked softmax fusion": override("masked_softmax_fusion"),
-    "persist layer norm": override(("no_persist_layer_norm", lambda on: not on)),
+    "persist layer norm": override(("no_persist_layer_norm", not_)),
     "apply rope fusion": override("apply_rope_fusion"),
     "cross entropy loss fusion": override("cross_entropy_loss_fusion"),
     "cross entropy fusion by": override("cross_entropy_fusion_impl"),

@@ -168,20 +168,9 @@ def recomputation(place: str) -> tuple[tuple[str, Form], ...]:
     )
 
 
-def negated(value: bool) -> bool:
-    """Return the value of a key that switches off what the row switches on."""
-    return not value
-
-
 def scaling(recipe: str) -> str:
     """Return Megatron's name of a recipe (megatron-core 0.16.1, `Fp8Recipe`)."""
     return _SCALING.get(recipe, recipe)
-
-
-def recipe_of(name: object) -> str:
-    """Return the suite's name of a recipe of Megatron, an enum or a text."""
-    text = str(getattr(name, "value", name))
-    return next((ours for ours, theirs in _SCALING.items() if theirs == text), text)
 
 
 def transformer_settings(recipe: str) -> dict[str, Any]:
@@ -193,6 +182,7 @@ def transformer_settings(recipe: str) -> dict[str, Any]:
 
 def resolved_recipe(settings: Any) -> str:
     """Return the recipe of a TransformerConfig by the name of the suite; `none` where neither fp8 nor fp4 is on."""
-    if getattr(settings, "fp4", None):  # megatron-core 0.12 has none
-        return recipe_of(settings.fp4_recipe)
-    return recipe_of(settings.fp8_recipe) if settings.fp8 else NO_RECIPE
+    has_4 = getattr(settings, "fp4", None)  # megatron-core 0.12 has no such field
+    recipe = settings.fp4_recipe if has_4 else settings.fp8_recipe if settings.fp8 else NO_RECIPE
+    name = str(getattr(recipe, "value", recipe))  # an enum or a text
+    return next((ours for ours, theirs in _SCALING.items() if theirs == name), name)

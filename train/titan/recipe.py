@@ -66,10 +66,12 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[JobConfig, A
     )
     for path, value in overrides("titan", config, spec).items():
         place, _, rest = path.partition(".")
-        if place == MODEL_ARGUMENTS:
-            set_model_argument(arguments, rest, value)
-        else:
+        if place != MODEL_ARGUMENTS:
             set_field("titan", settings, path, value)
+            continue
+        is_own = rest in {field.name for field in dataclasses.fields(arguments)}
+        for name, one in ({rest: value} if is_own or rest not in OF_LLAMA3 else OF_LLAMA3[rest](value)).items():
+            set_field("titan", arguments, name, one)
     settings.lr_scheduler.min_lr_factor = config.min_learning_rate / config.learning_rate
     settings.comm.train_timeout_seconds = TIMEOUT_SECONDS
     settings.model.name, settings.model.flavor = f"tprimat_{next(_numbers)}", spec.name
@@ -85,14 +87,6 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[JobConfig, A
     register_train_spec(settings.model.name, described)
     assert described.state_dict_adapter is not None
     return settings, described.state_dict_adapter(arguments, None)
-
-
-def set_model_argument(arguments: Any, path: str, value: Any) -> None:
-    """Set an argument of the model class, under the name that the class has for it."""
-    own = {field.name for field in dataclasses.fields(arguments)}
-    renamed = OF_LLAMA3[path](value) if path in OF_LLAMA3 and path not in own else {path: value}
-    for name, one in renamed.items():
-        set_field("titan", arguments, name, one)
 
 
 def build_loader(

@@ -276,7 +276,7 @@ _LOGS = Layout(
     (
         ("log", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.(?:log|primus\.log|yaml)"),
         ("log", rf"{_OF_LABEL}{_JOB}_slurm[0-9]+\.log|matrix\.log"),
-        ("energy samples", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.energy\.jsonl"),  # train/energy/sample_file.py
+        ("energy samples", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.energy\.jsonl"),  # train/energy/sampler.py
     ),
     (
         (rf"\.{_OF_LABEL}{_JOB}\.nodes", _NODES),

@@ -313,7 +313,7 @@ class Stage:
     @property
     def weight_copies(self) -> float:
         """Copies of weights. mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine;
-        not measured here). hf with FSDP2: all weights, gathered for a micro batch (train/hf/sharding.py).
+        not measured here). hf with FSDP2: all weights, gathered for a micro batch (train/hf/model.py).
         """
         if self.is_mega:
             return 2 * self.layers * self.layer_matrices if self.config.precision == "fp8" else 0.0

@@ -100,7 +100,7 @@ def test_two_nodes_give_one_valid_result_with_the_curve_of_one_node_and_are_not_
     assert two["training_config"]["dp"] == 2 and len(two["provenance"]["hosts"]) == 2
     assert "MASTER_ADDR=127.0.0.1" in two["provenance"]["command"], "the address that Slurm knows the node by"
     one = run("mega", "llama", tmp_path / "one", prefix)
-    # float32 sums of the same 8 sequences in another order; the tolerance of two ranks on one node (test_parallel.py)
+    # float32 sums of the same 8 sequences in another order; the tolerance of two ranks on one node (test_launch.py)
     assert two["loss_values"] == pytest.approx(one["loss_values"], rel=1e-5)
     assert two["fingerprint"]["token_stream_sha256"] == one["fingerprint"]["token_stream_sha256"]
     again = submit()

@@ -96,19 +96,6 @@ def test_update_is_that_of_float64_with_the_same_roundings_bit_by_bit(
     assert (master != noise(0, 0.02).to(weight_dtype)).all(), "weight decay alone changes every master"
 
 
-def test_with_the_square_root_of_the_device_only_the_last_bits_differ():
-    parameter = torch.nn.Parameter(noise(0, 0.02).to(torch.bfloat16))
-    optimizer, reference = adamw.FusedAdamW([parameter], **SETTINGS), Reference(parameter.detach(), torch.float32)
-    parameter.grad = noise(1).to(torch.bfloat16)
-    optimizer.step()
-    reference.step(parameter.grad, 1.0)
-    master = adamw.join_master(parameter.detach(), optimizer.state[parameter]["remainder"]).double().numpy()
-    # two ulps of a change of LR at most, and one of the result
-    ulp = numpy.spacing(numpy.abs(reference.master).astype(numpy.float32))
-    ulps = ulp + 2 * numpy.spacing(numpy.float32(SETTINGS["lr"]))
-    assert (numpy.abs(master - reference.master) <= ulps).all()
-
-
 def test_remainder_gives_the_master_back_and_the_weight_is_its_nearest():
     generator = torch.Generator().manual_seed(0)
     lower = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, *torch.randint(0, 2**16, (4,), generator=generator).tolist()]
@@ -189,17 +176,6 @@ def test_steps_learning_rates_and_lengths_compile_nothing_again():
         with torch.no_grad():
             compiled(*(adamw.rows(torch.ones(length, dtype=dtype)) for dtype in dtypes), *numbers)
     assert counter.frame_count == 2, "one for rows, one for lengths that make no rows"
-
-
-def test_gradients_are_looked_for_in_the_documented_order():
-    parameter = torch.nn.Parameter(torch.zeros(2))
-    assert adamw.gradient_of(parameter) is None
-    for name in ("grad", "decoupled_grad"):
-        tensor = torch.ones(2)
-        setattr(parameter, name, tensor)
-        assert adamw.gradient_of(parameter) is tensor
-    parameter.decoupled_grad = None
-    assert adamw.gradient_of(parameter) is parameter.grad
 
 
 def test_the_local_part_of_a_dtensor_is_updated():

@@ -55,7 +55,7 @@ def test_the_attention_that_transformer_engine_took_is_named_with_its_library(ch
 
 def test_a_transformer_engine_that_does_not_tell_leaves_what_was_asked_of_it(choice, monkeypatch):
     asked = {"attention_backend": "transformer_engine:auto", "float32_matmul_precision": "highest"}
-    kernels.multiply_exactly()
+    torch.set_float32_matmul_precision("highest")
     assert kernels.read(ENGINE) == asked, "no step has run"
     monkeypatch.delitem(sys.modules, "transformer_engine.pytorch.attention.dot_product_attention")
     assert kernels.read(ENGINE) == asked
@@ -84,7 +84,7 @@ from train.common import kernels
 built = {CPU!r} | {{"precision": "fp32"}}
 read = lambda: kernels.read(built)["float32_matmul_precision"]
 print(read(), torch.backends.cuda.matmul.allow_tf32)
-kernels.multiply_exactly()
+torch.set_float32_matmul_precision("highest")
 print(read(), torch.backends.cuda.matmul.allow_tf32)
 torch.backends.cuda.matmul.fp32_precision = "tf32"  # transformers' way, after which torch refuses to read the older one
 print(read())
@@ -98,7 +98,7 @@ def test_float32_products_of_transformer_engine_on_cuda_are_tf32_unless_cublas_i
     def precision(**built):
         return kernels.read(ENGINE | built)["float32_matmul_precision"]
 
-    kernels.multiply_exactly()
+    torch.set_float32_matmul_precision("highest")
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     assert precision(precision="fp32") == "highest", "ROCm's TransformerEngine computes in float32"
     monkeypatch.setattr(torch.version, "cuda", "13.0")

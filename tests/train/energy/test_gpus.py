@@ -72,13 +72,6 @@ def test_without_the_runtime_only_a_job_on_all_gpus_is_of_gpus(machine, platform
         open_gpus(platform, None, 1, "no libcuda")
 
 
-@VENDORS
-def test_a_gpu_of_the_job_that_the_library_hides_is_named(machine, platform):
-    machine({"bus_id": A})
-    with pytest.raises(RuntimeError, match=f"does not show the GPU at {B}"):
-        open_gpus(platform, [A, B], 2, "")
-
-
 DIES = (  # one package: the first die reports the power of both, the second none (zeus, pull request 203)
     {"bus_id": A, "has_instant": False} | MI250,
     {"bus_id": B, "hip": 1, "watts": 0.0, "has_instant": False, "has_average": False} | MI250,
@@ -241,19 +234,28 @@ def test_energy_of_boards_is_right_or_null_with_the_reason(machine, platform, ca
     assert options or found["interval"].endswith(", 10.0 s") and found["samples"] == pytest.approx(125, abs=1)
 
 
-@VENDORS
-def test_library_that_refuses_to_start_is_one_line_with_the_remedy(machine, platform):
-    machine({"bus_id": A, "faults": {INIT_OF[platform]: NO_PERMISSION[platform]}})
-    with pytest.raises(RuntimeError, match="Permission.* must work for this user"):
-        open_gpus(platform, [A], 1, "")
+REFUSED = {
+    f"{platform}: {name}": (platform, *row)
+    for platform, module in (("nvd", "pynvml"), ("amd", "amdsmi"))
+    for name, row in {
+        "hidden": ({}, [A, B], f"does not show the GPU at {B}", ""),
+        "no permission": (
+            *({"faults": {INIT_OF[platform]: NO_PERMISSION[platform]}}, [A]),
+            *("Permission.* must work for this user", ""),
+        ),
+        "no library": ({}, [A], "setup.sh|pip install", module),
+    }.items()
+} | {"divided": ("nvd", {"is_divided": True}, [A], "divided by MIG", "")}
 
 
-@pytest.mark.parametrize(("platform", "module"), [("nvd", "pynvml"), ("amd", "amdsmi")])
-def test_missing_library_is_one_line_with_the_remedy(machine, platform, module, monkeypatch):
-    machine({"bus_id": A})
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(RuntimeError, match="setup.sh|pip install"):
-        open_gpus(platform, [A], 1, "")
+@pytest.mark.parametrize("case", REFUSED)
+def test_gpus_that_cannot_be_read_are_one_line_with_the_remedy(machine, case, monkeypatch):
+    platform, board, bus_ids, said, missing = REFUSED[case]
+    machine({"bus_id": A} | board)
+    if missing:
+        monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(RuntimeError, match=said):
+        open_gpus(platform, bus_ids, len(bus_ids), "")
 
 
 @pytest.mark.parametrize("earlier", [20, 59])
@@ -276,12 +278,6 @@ def test_time_of_one_machine_is_found_on_the_clock_of_another(machine):
     for change in (elsewhere, same_boot):
         found = of_gpus("nvd", machine({"bus_id": A}), [A], change=change)
         assert found["joules"] == pytest.approx(5000, abs=0.1)
-
-
-def test_gpu_divided_by_mig_is_refused(machine):
-    machine({"bus_id": A, "is_divided": True})
-    with pytest.raises(RuntimeError, match="divided by MIG"):
-        open_gpus("nvd", [A], 1)
 
 
 @VENDORS

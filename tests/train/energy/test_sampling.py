@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
-from smi_stand_ins import stand_ins
+from smi_stand_ins import of_processors, stand_ins
 
 from tests.support.launching import Launcher
-from train.energy import sample_file
-from utils.housekeeping import archive
-from utils.housekeeping.inventory import OUTPUT_LAYOUT
+from train.energy import gpu_reader, sampler
 
 STEPS = """
 while {is_sampled} and not list(output.glob("logs/*.energy.jsonl")):
@@ -102,13 +104,138 @@ def test_samples_of_a_launcher_that_is_killed_are_readable(tmp_path, monkeypatch
     launcher.communicate()
     rank.wait(20)
     (path,) = job.output.glob("logs/*.energy.jsonl")
-    found = sample_file.read(path)
+    found = sampler.read_samples(path)
     assert found.header["platform"] == "cpu" and len(found.times) > 5 and found.times == sorted(found.times)
     assert abs(found.times[-1] - time.perf_counter()) < 60, "the clock of the samples is that of every process"
 
 
-def test_sample_file_has_a_name_that_purge_knows_and_is_not_packed():
-    logs = OUTPUT_LAYOUT.layout_of("logs")
-    for name in ("train_nvd_mega_llama_run1_attempt1", "nodes2_train_amd_prim_llama_run2_attempt3_node1"):
-        assert logs.kind_of(f"{name}.energy.jsonl") == "energy samples"
-    assert "energy samples" not in archive.PACKED, "25 MB an hour for 8 GPUs"
+# RAPL counters of processors in a made-up /sys, and the reasons where there are none.
+
+FOLDER = "sys/class/powercap"
+
+
+def zones(root: Path, **names: str) -> Path:
+    """Make a zone `intel-rapl:<key with _ as :>` for each name."""
+    for key, name in names.items():
+        zone = root / FOLDER / f"intel-rapl:{key[1:].replace('_', ':')}"
+        zone.mkdir(parents=True)
+        (zone / "name").write_text(f"{name}\n")
+        (zone / "max_energy_range_uj").write_text("262143328850\n")
+        (zone / "energy_uj").write_text("1000000\n")
+    return root
+
+
+@pytest.mark.parametrize("start_uj", [1e6, 262143328850 - 1.2e9])
+def test_two_packages_of_150_and_50_watts_take_2000_joules_in_10_seconds(tmp_path, start_uj):
+    # from the second start on, the counter of 150 W starts again after 8 s, in a steady step; parts do not count
+    root = zones(tmp_path, z0="package-0", z0_0="core", z0_1="dram", z1="package-1", z2="psys")
+    found = of_processors(root, {"package-0": 150.0, "package-1": 50.0}, start_uj)
+    assert found["joules"] == pytest.approx(2000, abs=0.1) == found["counter_joules"] == found["cpu_joules"]
+    assert found["avg_watts"] == pytest.approx(200, abs=0.1) and found["method"] == "cpu_rapl"
+    assert found["source"] == "CPU RAPL counter of the processors (package-0, package-1), not the wall"
+    assert found["integrated_joules"] is found["gpu_count"] is None
+    assert found["reasons"]["integrated_joules"] == "RAPL has a counter and no power"
+
+
+def test_machine_without_any_counter_has_null_energy_with_the_reason_and_the_use_of_its_cores(tmp_path):
+    found = of_processors(tmp_path, {})
+    assert found["joules"] is found["cpu_joules"] is found["source"] is None
+    assert found["reasons"]["joules"] == found["reasons"]["idle_watts"]
+    assert "the kernel shows no RAPL zone" in found["reasons"]["joules"]
+    assert found["reasons"]["max_temperature_celsius"] == found["reasons"]["gpu_count"] == "no GPU"
+    assert found["mean_cpu_use_percent"] is not None and found["sample_hz"] >= 10
+
+
+def test_counter_that_only_root_may_read_is_a_reason_with_the_remedy(tmp_path, monkeypatch):
+    root, read_text = zones(tmp_path, z0="package-0"), Path.read_text
+
+    def refuse(path, *arguments, **options):
+        if path.name == "energy_uj":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert "only root may read" in of_processors(root, {"package-0": 1.0})["reasons"]["joules"]
+
+
+# Addresses of the job's GPUs, asked of stand-ins of libcuda and libamdhip64 that are compiled here.
+
+needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-ins of the runtimes need gcc")
+CUDA = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* As CUDA: the fast GPU at 9b is device 0 unless CUDA_DEVICE_ORDER=PCI_BUS_ID; CUDA_VISIBLE_DEVICES hides. */
+static const char *fast[] = {"0000:9B:00.0", "0000:17:00.0"};
+static int order(int device) {
+  const char *text = getenv("CUDA_DEVICE_ORDER"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+  int place = visible ? atoi(visible) : device;
+  return text && !strcmp(text, "PCI_BUS_ID") ? 1 - place : place;
+}
+int cuInit(unsigned flags) { return getenv("CUDA_BROKEN") ? 999 : 0; }
+int cuDeviceGetCount(int *count) { *count = getenv("CUDA_VISIBLE_DEVICES") ? 1 : 2; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDeviceGetPCIBusId(char *text, int length, int device) {
+  snprintf(text, length, "%s", fast[order(device)]); return 0;
+}
+"""
+HIP = """
+#include <stdio.h>
+int hipGetDeviceCount(int *count) { *count = 2; return 0; }
+int hipDeviceGetPCIBusId(char *text, int length, int device) {
+  snprintf(text, length, device ? "0000:05:00.0" : "0000:c5:00.0"); return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runtimes")
+    for name, source in (("libcuda.so.1", CUDA), ("libamdhip64.so", HIP)):
+        (folder / "source.c").write_text(source)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / name, folder / "source.c"], check=True)
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("00000000:9B:00.0", "0000:9b:00.0"),
+        (b"0000:9b:00.0\0\0", "0000:9b:00.0"),
+        ("9b:00.0", "0000:9b:00.0"),
+        ("0001:0A:1F.7", "0001:0a:1f.7"),
+        ("0A000000:00:00.0", "a000000:00:00.0"),
+    ],
+)
+def test_one_address_is_written_in_one_way(text, wanted):
+    assert gpu_reader.normal(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "GPU-0f3c5a52", "0", "0000:9b:00.9", "0000:9b:00"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(ValueError, match="wanted a PCI address"):
+        gpu_reader.normal(text)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("platform", "variables", "wanted"),
+    [
+        # the order is that of the job's own CUDA or HIP
+        ("nvd", {}, (["0000:9b:00.0", "0000:17:00.0"], "")),
+        ("nvd", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (["0000:17:00.0", "0000:9b:00.0"], "")),
+        ("nvd", {"CUDA_VISIBLE_DEVICES": "1"}, (["0000:17:00.0"], "")),
+        ("nvd", {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (["0000:9b:00.0"], "")),
+        ("amd", {}, (["0000:c5:00.0", "0000:05:00.0"], "")),
+        ("nvd", {"CUDA_BROKEN": "1"}, (None, "cuInit returned 999")),  # one that does not start is a reason
+    ],
+)
+def test_addresses_of_a_job_come_from_its_runtime(libraries, platform, variables, wanted):
+    assert gpu_reader.bus_ids_of_job(platform, libraries | variables) == wanted
+
+
+def test_missing_runtime_is_a_reason(monkeypatch):
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine has CUDA")
+    bus_ids, why = gpu_reader.bus_ids_of_job("nvd", os.environ)
+    assert bus_ids is None and re.search("cannot be loaded .*libcuda", why)

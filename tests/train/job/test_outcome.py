@@ -59,14 +59,14 @@ ENDS = {
     ),
     "hangs between steps": (
         *("step(3); " + FAILED + "time.sleep(60)", ("STEP_TIMEOUT_SECONDS=1",), 124, "timeout"),
-        r"nothing was finished in the [12] s after step 3 of 6 .*\(STEP_TIMEOUT_SECONDS=1\)",
+        r"nothing was finished in the \d+ s after step 3 of 6 .*\(STEP_TIMEOUT_SECONDS=1\)",
     ),
     "slow between steps, as is allowed": (
         *("step(3); time.sleep(1.5); result()", ("START_TIMEOUT_SECONDS=1", "STEP_TIMEOUT_SECONDS=60"), 0, "ok", None),
     ),
     "hangs before the first step": (
         *("time.sleep(60)", ("START_TIMEOUT_SECONDS=1",), 124, "timeout"),
-        r"^no step was finished in [12] s \(START_TIMEOUT_SECONDS=1\)",
+        r"^no step was finished in \d+ s \(START_TIMEOUT_SECONDS=1\)",
     ),
     "hangs after the last step": (
         *("step(6); result(); time.sleep(60)", ("START_TIMEOUT_SECONDS=1",), 124, "timeout"),

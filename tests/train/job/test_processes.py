@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+from processes import wait_until_gone
 
 from tests.support.launching import Launcher
 
@@ -23,15 +24,6 @@ print("started", orphan.pid, os.getpid(), temporary, flush=True)
 """Ranks that leave a process behind, in a session of its own, and a folder."""
 DEAF = RANKS.replace("SIG_DFL", "SIG_IGN")
 SLEEP = "time.sleep(600)"
-
-
-def is_gone(pid, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def started(tmp_path, monkeypatch):
         line = next(line for line in process.stdout if line.startswith("started "))
         _, orphan, rank, folder = line.split()
         running.append(psutil.Process(int(orphan)))
-        return process, int(orphan), int(rank), folder
+        return process, int(orphan), psutil.Process(int(rank)), folder
 
     yield start
     for process in running:
@@ -71,7 +63,8 @@ deaf = pytest.param(DEAF, marks=pytest.mark.full("an orphan that is deaf to SIGT
 def test_what_the_ranks_left_is_ended_and_their_folder_goes(ranks, place, tmp_path, monkeypatch):
     ended = Launcher(tmp_path / "job", monkeypatch).run(ranks=ranks + "result()")
     _, orphan, _, folder = next(line for line in ended.out.splitlines() if line.startswith("started ")).split()
-    assert ended.code == 0 and is_gone(int(orphan))
+    assert ended.code == 0
+    wait_until_gone([one for one in psutil.process_iter() if one.pid == int(orphan)])
     assert folder.startswith(f"{place}/") and list(place.glob("tprimat_*")) == []
 
 
@@ -81,7 +74,8 @@ def test_killed_launcher_takes_its_ranks_along_and_the_next_one_removes_its_fold
     killed, _, rank, left = started("killed")
     killed.kill()
     killed.wait()
-    assert is_gone(rank) and os.path.isdir(left)  # noqa: PTH112
+    wait_until_gone([rank])
+    assert os.path.isdir(left)  # noqa: PTH112
     running, _, _, used = started("running", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     assert not os.path.isdir(left) and os.path.isdir(used)  # noqa: PTH112
     (place / "tprimat_file").touch()

@@ -209,19 +209,6 @@ def test_end_step_before_start_is_an_error(clock):
         step(make(clock, is_started=False))
 
 
-def test_the_progress_line_says_time_average_without_step_1_loss_and_memory(clock):
-    stream = io.StringIO()
-    recorder = make(clock, stream=stream, title="CPU")
-    for seconds in (9.0, 0.4, 0.43):
-        clock.pass_seconds(seconds)
-        step(recorder, loss=6.02)
-    assert stream.getvalue().splitlines() == [
-        "[CPU] Step 1/30 | 9.000 s | avg 9.000 s | loss 6.0200 | 1.2 GB",
-        "[CPU] Step 2/30 | 0.400 s | avg 0.400 s | loss 6.0200 | 1.2 GB",
-        "[CPU] Step 3/30 | 0.430 s | avg 0.415 s | loss 6.0200 | 1.2 GB",
-    ]
-
-
 def test_a_rank_that_does_not_report_prints_nothing_and_trains_on_without_a_loss(clock):
     stream = io.StringIO()
     recorder = make(clock, stream=stream, is_reporter=False)

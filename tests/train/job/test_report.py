@@ -205,14 +205,6 @@ def test_full_disk_is_the_reason_when_the_result_cannot_be_written(report_of, st
     assert len(result["steps"]) == 5 and not reserve.exists(), "what was measured is kept, in the reserved room"
 
 
-def test_folder_of_the_results_that_is_gone_is_not_made_anew(report_of, output):
-    report = report_of()
-    output.rename(output.with_name("moved"))
-    with pytest.raises(store.ResultError, match="deleted or renamed"), report:
-        pass
-    assert not output.exists()
-
-
 def test_only_the_reporter_writes_the_ok_result_and_any_rank_its_failure(report_of, stored, output):
     with report_of(is_reporter=False):
         pass

@@ -243,12 +243,8 @@ def test_strict_refuses_a_whole_matrix_before_its_data_are_made(host, tmp_path, 
 
 def test_section_that_breaks_the_schema_is_refused_and_an_older_one_is_read_whole(host, job, tmp_path):
     section = is_valid(job.run())
-    for change, said in (
-        ({"power_cap_watts": "700"}, "conditions.power_cap_watts: got '700', wanted finite number"),
-        ({"numa_balancing": 1}, "conditions.numa_balancing: got 1, wanted bool"),
-        ({"reasons": {}}, "conditions.gpu_tool: missing without a reason"),
-    ):
-        assert said in store.problems(example_result(conditions=section | change))
+    wrong = store.problems(example_result(conditions=section | {"power_cap_watts": "700"}))
+    assert wrong == ["conditions.power_cap_watts: got '700', wanted finite number"]
     del section["partition"]
     (tmp_path / "new.json").write_text(json.dumps(example_result(conditions=section)))
     assert store.read(tmp_path / "new.json")["conditions"]["partition"] is None

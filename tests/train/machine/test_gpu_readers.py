@@ -243,40 +243,33 @@ def test_a_missing_tool_is_an_error_that_names_it(host: Machine) -> None:
         gpus.read("amd")
 
 
-def test_the_visibility_variables_choose_the_gpus_of_a_job(host: Machine) -> None:
-    others = [H100 | {"index": str(index), "uuid": f"GPU-{index}abc"} for index in range(1, 4)]
-    host.nvidia(H100, *others)
-    reading = gpus.read("nvd")
-
-    def chosen(**environ: str) -> list[int]:
-        return [gpu.index for gpu in gpus.visible(reading, "nvd", environ)]
-
-    assert chosen() == [0, 1, 2, 3]
-    assert chosen(CUDA_VISIBLE_DEVICES="2,3") == [2, 3]
-    assert chosen(CUDA_VISIBLE_DEVICES="GPU-3abc,GPU-1") == [3, 1]
-    assert chosen(CUDA_VISIBLE_DEVICES="MIG-1") == [0, 1, 2, 3]
-    assert chosen(HIP_VISIBLE_DEVICES="0") == [0, 1, 2, 3], "not NVIDIA's"
+CUDA, HIP, ROCR = (f"{name}_VISIBLE_DEVICES" for name in ("CUDA", "HIP", "ROCR"))
+ALL = [0, 1, 2, 3]
+CHOSEN: list[tuple[str, dict[str, str], list[int]]] = [
+    ("nvd", {}, ALL),
+    ("nvd", {CUDA: "2,3"}, [2, 3]),
+    ("nvd", {CUDA: "GPU-3abc,GPU-1"}, [3, 1]),
+    ("nvd", {CUDA: "MIG-1"}, ALL),
+    ("nvd", {HIP: "0"}, ALL),  # not NVIDIA's
     # as torch's own _parse_visible_devices and the CUDA Programming Guide have it
-    assert [chosen(CUDA_VISIBLE_DEVICES=text) for text in ("", "-1", "0,-1,1", "2,9,1", "1,1")] == [
-        [],
-        [],
-        [0],
-        [2],
-        [],
-    ]
+    *(
+        ("nvd", {CUDA: text}, found)
+        for text, found in {"": [], "-1": [], "0,-1,1": [0], "2,9,1": [2], "1,1": []}.items()
+    ),
+    # the variable of HIP or else that of CUDA, which torch for ROCm honours, counts within that of ROCR
+    ("amd", {ROCR: "1,2,3", HIP: "1"}, [2]),
+    ("amd", {ROCR: "1,2,3", CUDA: "1"}, [2]),
+    ("amd", {CUDA: "0,2"}, [0, 2]),
+    ("amd", {HIP: "3", CUDA: "0,2"}, [3]),
+    ("amd", {HIP: "", CUDA: "0"}, []),
+    ("amd", {ROCR: "GPU-4b2c1a9f8d3e6f7a"}, ALL),  # amd-smi gives no such identifier
+]
 
 
-def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_rocr(host: Machine) -> None:
-    host.amd([mi300x_static(index) for index in range(4)], [mi300x_metric(index) for index in range(4)])
-    reading = gpus.read("amd")
-
-    def chosen(rocr: str | None = None, hip: str | None = None, cuda: str | None = None) -> list[int]:
-        names = {"ROCR_VISIBLE_DEVICES": rocr, "HIP_VISIBLE_DEVICES": hip, "CUDA_VISIBLE_DEVICES": cuda}
-        return [
-            gpu.index for gpu in gpus.visible(reading, "amd", {name: v for name, v in names.items() if v is not None})
-        ]
-
-    assert chosen(rocr="1,2,3", hip="1") == [2] and chosen(rocr="1,2,3", cuda="1") == [2]
-    assert chosen(cuda="0,2") == [0, 2], "torch for ROCm honours it"
-    assert chosen(hip="3", cuda="0,2") == [3] and chosen(hip="", cuda="0") == []
-    assert chosen(rocr="GPU-4b2c1a9f8d3e6f7a") == [0, 1, 2, 3], "amd-smi gives no such identifier"
+@pytest.mark.parametrize(("platform", "environ", "wanted"), CHOSEN)
+def test_the_visibility_variables_choose_the_gpus_of_a_job(
+    host: Machine, platform: str, environ: dict[str, str], wanted: list[int]
+) -> None:
+    host.nvidia(*(H100 | {"index": str(index), "uuid": f"GPU-{index}abc"} for index in ALL))
+    host.amd([mi300x_static(index) for index in ALL], [mi300x_metric(index) for index in ALL])
+    assert [gpu.index for gpu in gpus.visible(gpus.read(platform), platform, environ)] == wanted

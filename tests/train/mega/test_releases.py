@@ -19,7 +19,7 @@ from checkout import ROOT
 from toydata import write_toy_data
 
 from tests.support.frameworks import assert_same_work, case, python_of, train
-from train.mega import engine, releases
+from train.mega import engine, model, optimizer, recompute
 from utils.errors import ConfigError
 
 BOUND = 1e-6
@@ -29,38 +29,38 @@ VERSION = "import importlib.metadata as m; print(m.version('megatron-core'))"
 
 @pytest.mark.parametrize("name", ["get_main_grads_for_grad_norm", "get_grads_for_grad_norm"])
 def test_the_gradients_of_the_norm_are_found_by_either_name(name):
-    assert releases.gradients_of_norm(SimpleNamespace(**{name: lambda: ["a gradient"]})) == ["a gradient"]
+    assert optimizer.gradients_of_norm(SimpleNamespace(**{name: lambda: ["a gradient"]})) == ["a gradient"]
     with pytest.raises(AttributeError, match="get_main_grads_for_grad_norm"):
-        releases.gradients_of_norm(SimpleNamespace())
+        optimizer.gradients_of_norm(SimpleNamespace())
 
 
 @pytest.mark.parametrize("is_partial", [False, True], ids=["0.16", "0.19"])
 def test_the_parts_of_the_mlp_are_those_that_the_layer_is_built_from(is_partial):
     parts = SimpleNamespace(linear_fc1="first", linear_fc2="second")
     mlp = functools.partial(dict, submodules=parts) if is_partial else SimpleNamespace(submodules=parts)
-    releases.mlp_parts(SimpleNamespace(submodules=SimpleNamespace(mlp=mlp))).linear_fc1 = "ours"
+    recompute.mlp_parts(SimpleNamespace(submodules=SimpleNamespace(mlp=mlp))).linear_fc1 = "ours"
     assert (mlp()["submodules"] if is_partial else mlp.submodules).linear_fc1 == "ours"
 
 
 @pytest.mark.parametrize("appended", [(), ("gtp_remat_size",)], ids=["0.16", "0.19"])
 def test_a_linear_layer_gets_its_values_in_the_order_of_the_installed_release(monkeypatch, appended):
-    order = (*releases.linear_settings()[:7], *appended)
+    order = (*recompute.linear_settings()[:7], *appended)
     assert order[:7] == (
         *("bias", "gradient_accumulation_fusion", "allreduce_dgrad", "sequence_parallel"),
         *("grad_output_buffer", "wgrad_deferral_limit", "tp_group"),
     )
-    monkeypatch.setattr(releases, "linear_settings", lambda: order)
+    monkeypatch.setattr(recompute, "linear_settings", lambda: order)
     settings = {name: name.upper() for name in reversed(order) if name != "wgrad_deferral_limit"}
     wanted = tuple(None if name == "wgrad_deferral_limit" else name.upper() for name in order)
-    assert releases.linear_values(settings) == wanted
+    assert recompute.linear_values(settings) == wanted
 
 
 def test_only_the_known_messages_are_silenced(caplog):
-    releases.silence_known_messages()
-    for name, beginning in releases.KNOWN_MESSAGES.items():
+    model.silence_known_messages()
+    for name, beginning in model.KNOWN_MESSAGES.items():
         logging.getLogger(name).warning("%s. Please read on", beginning)
         logging.getLogger(name).warning("something else")
-    assert [record.getMessage() for record in caplog.records] == ["something else"] * len(releases.KNOWN_MESSAGES)
+    assert [record.getMessage() for record in caplog.records] == ["something else"] * len(model.KNOWN_MESSAGES)
 
 
 CALL = {"no_weight_decay_cond": None, "scale_lr_cond": None, "lr_mult": 1.0, "use_gloo_process_groups": True}
@@ -79,7 +79,7 @@ def of_0_16(config, chunks, config_overrides=None, use_gloo_process_groups=True)
 def test_nemos_call_of_the_optimizer_is_taken_by_releases_with_and_without_its_conditions(release):
     core = SimpleNamespace(get_megatron_optimizer=release)
     for _ in range(2):
-        releases.accept_conditions(core)
+        optimizer.accept_conditions(core)
         assert core.get_megatron_optimizer("c", "m", **CALL) == ("c", "m", True)
     assert (core.get_megatron_optimizer is release) == (release is of_0_12)
 
@@ -87,7 +87,7 @@ def test_nemos_call_of_the_optimizer_is_taken_by_releases_with_and_without_its_c
 @pytest.mark.parametrize("condition", [{"no_weight_decay_cond": str}, {"scale_lr_cond": str}, {"lr_mult": 2.0}])
 def test_a_condition_that_would_be_lost_is_an_error(condition):
     core = SimpleNamespace(get_megatron_optimizer=of_0_16)
-    releases.accept_conditions(core)
+    optimizer.accept_conditions(core)
     with pytest.raises(ConfigError, match="has a condition set"):
         core.get_megatron_optimizer("c", "m", **CALL | condition)
 

@@ -17,7 +17,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, masking_utils
 
-from train.rehearsal import account, device, events, ledger, one_rank, steps
+from train.rehearsal import account, device, events, ledger, one_rank
 from utils.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -258,8 +258,8 @@ def test_a_lent_device_refuses_by_name_what_it_has_not_and_has_its_own_kernels()
 @pytest.mark.parametrize(("accumulation", "products"), [(8, 2 + 3 + 3 + 5 * 3), (3, 8)])
 def test_micro_batches_left_out_are_like_the_last_but_one_that_ran(accumulation, products, monkeypatch):
     for name in ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
-        monkeypatch.setattr(steps, name, lambda hook: None)  # a hook would stay for all optimizers of this process
-    made = steps.Steps(SimpleNamespace(memory=SimpleNamespace()))
+        monkeypatch.setattr(one_rank, name, lambda hook: None)  # a hook would stay for all optimizers of this process
+    made = one_rank.Steps(SimpleNamespace(memory=SimpleNamespace()))
     # before the first micro batch; the first, a steady one, and the last with the optimizer's step
     made.segments = [Counter({"zero": 1}), Counter({"first": 1, "mm": 2}), Counter(mm=3), Counter(mm=3, reduce=5)]
     total = made.events(SimpleNamespace(gradient_accumulation=accumulation))

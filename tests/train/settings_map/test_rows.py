@@ -13,7 +13,6 @@ from tests.support import documents
 from tests.support.example import example_result
 from tests.support.sides import failed_early, run
 from tests.support.tied_model import LLAMA_1B
-from train.common import trainer
 from train.settings_map import map as settings_map, row as map_row
 from utils.provenance.origin import KNOWN
 from utils.results.schema import SECTIONS
@@ -209,40 +208,6 @@ def test_the_recipe_is_that_of_megatrons_configuration_and_is_read_back_from_it(
     assert map_row.resolved_recipe(built) == recipe
     without_fp4 = SimpleNamespace(**{"fp8": None, "fp8_recipe": "delayed"} | settings)
     assert map_row.resolved_recipe(without_fp4) == recipe
-
-
-def as_asked(framework, config, spec):
-    """Return what a framework that built everything as asked would read back."""
-    resolved = {}
-    for row in settings_map.ROWS:
-        if row.resolved is None or isinstance(settings_map.entry_of(row, framework), settings_map.Fixed):
-            continue
-        value = row.wanted(config, spec)
-        if row.resolved == "gradient_reduce_dtype":
-            value = "float32" if value else "bfloat16"
-        holder, _, name = row.resolved.rpartition(".")
-        (resolved.setdefault(holder, {}) if holder else resolved)[name] = value
-    return resolved
-
-
-@pytest.mark.parametrize("framework", ["nemo", "bridge", "titan"])
-@pytest.mark.parametrize(
-    ("key", "built"),
-    [
-        *(("lr", 1.0), ("norm_eps", 1e-2), ("beta2", 0.5), ("micro_batch_size", 99), ("query_key_norm", None)),
-        ("clip_grad", None),
-    ],
-)
-def test_one_other_value_is_the_one_difference_and_names_its_keys(framework, key, built):
-    config, spec = made(model="qwen3")
-    resolved = as_asked(framework, config, spec)
-    job = SimpleNamespace(config=config, spec=spec)
-    assert trainer.map_differences(framework, job, resolved) == []
-    asked = resolved.pop(key)
-    (difference,) = trainer.map_differences(framework, job, resolved | ({key: built} if built else {}))
-    row = next(row for row in settings_map.ROWS if row.resolved == key)
-    assert difference[0] == key and f"{row.name}: asked {asked!r}, built " in difference[1]
-    assert all(name in difference[1] for name in settings_map.entry_of(row, framework).keys)
 
 
 # The tables of docs/generated
