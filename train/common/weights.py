@@ -82,15 +82,17 @@ class EqualWeights:
         return tensor
 
     def _draw_and_hash(self, name: str) -> tuple[torch.Tensor, str]:
-        shape = self._shapes[name]
-        if len(shape) == 1:
-            tensor = torch.full(shape, 0.0 if name.endswith(".bias") else 1.0)
-        else:
-            seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{name}".encode()).digest()[:8], "little") >> 1
-            generator = torch.Generator(device="cpu").manual_seed(seed)
-            tensor = torch.empty(shape, dtype=torch.float32, device="cpu")
-            tensor.normal_(0.0, self.std, generator=generator)
+        tensor = self._draw(name, self._shapes[name])
         return tensor, hashlib.sha256(tensor.numpy().data).hexdigest()
+
+    def _draw(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        if name.endswith(".bias"):
+            return torch.zeros(shape)
+        if len(shape) == 1:
+            return torch.ones(shape)
+        seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{name}".encode()).digest()[:8], "little") >> 1
+        generator = torch.Generator(device="cpu").manual_seed(seed)
+        return torch.empty(shape, dtype=torch.float32, device="cpu").normal_(0.0, self.std, generator=generator)
 
 
 @functools.cache
