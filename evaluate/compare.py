@@ -46,7 +46,6 @@ from utils.files import MODE, written_whole
 from utils.own_files import require_ours
 from utils.results import store
 
-__all__ = ("as_json", "main", "write")
 NOTHING_COMPARABLE = 3
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
@@ -129,11 +129,6 @@ def _time(text: str | None) -> tuple[Any, str]:
         return None, f"got {text!r}, which is no time"
 
 
-def dtype_of(values: Iterator[Any]) -> str:
-    """Return the dtype of a column that the schema does not have, from its values that are not missing."""
-    return _OF_VALUES.get(frozenset(type(value) for value in values if value is not None), TEXT)
-
-
 Copies = Sequence[tuple[Entry, Entry]]
 """Copies of results, which a comparison does not count, each with the entry that it repeats."""
 JOIN = {"platform": TEXT, "framework": TEXT, "model": TEXT, "run": INTEGER}
@@ -162,7 +157,8 @@ def runs(entries: Sequence[Entry], copies: Copies = ()) -> Any:
     found += [_run(copy, False, f"a copy of {first.path}") for copy, first in copies]
     found.sort(key=lambda row: str(row["file"]))
     others = sorted({name for row in found for name in row} - set(dtypes()))
-    kinds = dict(dtypes()) | {name: dtype_of(row.get(name) for row in found) for name in others}
+    types = {name: {type(value) for row in found if (value := row.get(name)) is not None} for name in others}
+    kinds = dict(dtypes()) | {name: _OF_VALUES.get(frozenset(known), TEXT) for name, known in types.items()}
     kinds[REASONS] = kinds.pop(REASONS)
     return _frame({name: [row.get(name) for row in found] for name in kinds}, kinds)
 

@@ -82,16 +82,13 @@ def stream_by_hand(prefix: Path, samples: int, sequence_length: int, seed: int) 
     """Digest the order of GPTDataset for less than one epoch: shuffled documents, cut into samples, shuffled again."""
     tokens = np.fromfile(f"{prefix}.bin", dtype="<u2").astype("<i8")
     documents = np.split(tokens, np.flatnonzero(tokens == END_OF_TEXT)[:-1] + 1)
-    random = np.random.RandomState(seed)
-    order = np.arange(len(documents), dtype=np.int32)
+    random, order = np.random.RandomState(seed), np.arange(len(documents), dtype=np.int32)
     random.shuffle(order)
     text = np.concatenate([documents[number] for number in order])
     numbers = np.arange((len(text) - 1) // sequence_length, dtype=np.uint32)
     random.shuffle(numbers)
-    digest = hashlib.sha256()
-    for number in numbers[:samples].tolist():
-        digest.update(text[number * sequence_length : (number + 1) * sequence_length].tobytes())
-    return digest.hexdigest()
+    first = (text[number * sequence_length : (number + 1) * sequence_length] for number in numbers[:samples].tolist())
+    return hashlib.sha256(b"".join(sample.tobytes() for sample in first)).hexdigest()
 
 
 @pytest.mark.parametrize(

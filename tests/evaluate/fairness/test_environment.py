@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from changes import Change, each, environment, into, of, ran, settings
-from sides import is_bold, items, of_pairs, runs, verdicts
+from sides import is_bold, items, of_pairs, one_verdict, runs
 from vendor_images import recorded
 
 from evaluate.fairness.effects import EFFECTS, canonical
@@ -51,8 +51,9 @@ def in_images(name: str, amd_image: str = "amd", on_amd: Any = {}, on_nvd: Any =
 
 
 def in_fp32() -> tuple[Change, Change]:
-    sides = (environment(**recorded(platform, "mega", "PRECISION=fp32")) for platform in ("nvd", "amd"))
-    left, right = (each(ENGINE, FP32, one) for one in sides)
+    left, right = (
+        each(ENGINE, FP32, environment(**recorded(platform, "mega", "PRECISION=fp32"))) for platform in ("nvd", "amd")
+    )
     return left, right
 
 
@@ -206,16 +207,17 @@ def test_tf32_of_the_images_reaches_a_rank_only_as_the_suite_sets_it() -> None:
 @pytest.mark.parametrize("name", ["NCCL_MAX_NCHANNELS", "HSA_CU_MASK", "AMD_LOG_LEVEL"])
 @pytest.mark.parametrize("other", ["3", "4"])
 def test_a_handicap_of_another_degree_on_each_side_is_not_comparable(tmp_path: Path, name: str, other: str) -> None:
-    found = []
-    for host, seconds, value in (("a", 1.0, "3"), ("b", 0.9, other)):
-        found += runs("amd", seconds, host=host, provenance__environment={name: value})
-    (verdict,) = verdicts(tmp_path, found, "--by", "machine")
+    a, b = (
+        runs("amd", seconds, host=host, provenance__environment={name: value})
+        for host, seconds, value in (("a", 1.0, "3"), ("b", 0.9, other))
+    )
+    verdict = one_verdict(tmp_path, a + b, "--by", "machine")
     assert is_bold(verdict) == (other == "3"), verdict["sentence"]
 
 
 def test_two_spellings_of_a_value_are_one_value() -> None:
-    assert {canonical(text) for text in ("1", "01", "true", "True", " 1", "ON", "yes")} == {"1"}
-    assert {canonical(text) for text in ("0", "00", "false", "OFF", "no")} == {"0"}
+    spellings = {"1": ("1", "01", "true", "True", " 1", "ON", "yes"), "0": ("0", "00", "false", "OFF", "no")}
+    assert {value: set(map(canonical, texts)) for value, texts in spellings.items()} == {"1": {"1"}, "0": {"0"}}
 
 
 def test_every_row_of_the_effects_can_be_reached_and_has_a_note() -> None:

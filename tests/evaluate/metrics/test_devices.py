@@ -69,28 +69,23 @@ def test_what_one_run_does_not_tell_is_unknown_for_its_reason(result: dict[str, 
 
 
 def test_the_ranks_of_a_cpu_share_its_memory() -> None:
-    result = run("nvd", 1, 1.0, framework="mega") | {"platform": "cpu"}
     shape = {"num_gpus": 2, "dp": 2, "tp": 1, "micro_batch_size": 1, "global_batch_size": 8, "gradient_accumulation": 4}
-    memory = {"gpu_info__device_name": "CPU", "gpu_info__total_memory_gb": 8.0}
+    memory = {"gpu_info__device_name": "CPU", "gpu_info__total_memory_gb": 8.0, "platform": "cpu"}
     memory |= {"memory_metrics__peak_memory_allocated_gb": 3.0}
-    put(result, both(**shape, sequence_length=128, precision="fp32") | memory)
+    result = put(run("nvd", 1, 1.0), both(**shape, sequence_length=128, precision="fp32") | memory)
     # tiny: 0.03 GB of states and 0.43 GB of process, so 2.5 GB a sequence; 0.95 x 8 / 2 = 3.8 GB hold one
     found = capacity.micro_batch_that_would_fit(result)
     assert found.value == 1.0 and "3.8 of 4 GB" in found.how
 
 
-def test_capacity_of_an_h200() -> None:
+def test_capacity_of_a_device_or_of_one_that_is_not_known() -> None:
     found = capacity.capacity(device("H200"))
-    assert found["bf16 training"].value == pytest.approx(141 / 18)
-    assert found["fp8 weights"].value == pytest.approx(141.0)
+    assert [found[name].value for name in ("bf16 training", "fp8 weights")] == pytest.approx([141 / 18, 141.0])
     without = capacity.capacity(device("A100"))["fp8 weights"]
     assert (without.value, without.how) == (None, "NVIDIA A100 SXM 80GB has no fp8")
-
-
-def test_capacity_of_a_device_that_is_not_known_is_unknown_for_that_reason() -> None:
-    found = capacity.capacity(None, "NVIDIA H900")
-    assert set(found) == set(capacity.capacity(device("H200")))
-    assert all(figure.value is None and figure.how.startswith("NVIDIA H900 is not known") for figure in found.values())
+    unknown = capacity.capacity(None, "NVIDIA H900")
+    assert set(unknown) == set(found) and all(one.value is None for one in unknown.values())
+    assert all(one.how.startswith("NVIDIA H900 is not known") for one in unknown.values())
 
 
 def test_every_device_with_a_price_or_a_published_figure_is_one_that_is_known() -> None:
@@ -199,11 +194,7 @@ def test_the_peak_is_that_of_the_format_of_the_products_or_says_that_there_is_no
 
 
 def test_utilisation_in_four_bits_is_half_of_what_the_fp8_peak_would_make_of_it():
-    result = in_format("fp8", "nvfp4")
-    result["gpu_info"] |= {"device_name": "NVIDIA B200", "total_memory_gb": 192.3, "gpu_cores": 18944}
-    four, eight = (
-        metrics.metrics(result),
-        metrics.metrics(result | {"training_config": {**result["training_config"], "fp8_recipe": None}}),
-    )
-    assert four["mfu_causal"].value == pytest.approx((eight["mfu_causal"].value or 0) / 2)
-    assert "dense fp4 peak of NVIDIA B200 180GB" in four["mfu_causal"].how and "https://" in four["mfu_causal"].how
+    b200 = {"gpu_info__device_name": "NVIDIA B200", "gpu_info__total_memory_gb": 192.3, "gpu_info__gpu_cores": 18944}
+    four, eight = (metrics.metrics(put(in_format("fp8", recipe), b200))["mfu_causal"] for recipe in ("nvfp4", None))
+    assert four.value == pytest.approx((eight.value or 0) / 2)
+    assert "dense fp4 peak of NVIDIA B200 180GB" in four.how and "https://" in four.how

@@ -31,45 +31,38 @@ def shifted(noise: float, *sizes: tuple[int, float], runs: int = 3, seed: int = 
     ],
 )
 def test_every_level_is_found_where_it_was_made(sizes: tuple[tuple[int, float], ...]) -> None:
-    found = find(shifted(0.003, *sizes), LIMITS).found
-    counts = [count for count, _ in sizes]
-    assert [level.last + 1 for level in found] == list(accumulate(counts))
-    assert [level.last + 1 - level.first for level in found] == counts
-    assert [level.value for level in found] == pytest.approx([value for _, value in sizes], abs=0.008)
-    assert [level.runs for level in found] == [3 * count for count in counts]
+    levels = find(shifted(0.003, *sizes), LIMITS).found
+    ends = accumulate(count for count, _ in sizes)
+    wanted = [(end, n, 3 * n, pytest.approx(value, abs=0.008)) for end, (n, value) in zip(ends, sizes, strict=True)]
+    assert [(one.last + 1, one.last + 1 - one.first, one.runs, one.value) for one in levels] == wanted
 
 
 def test_the_difference_is_that_of_students_t_test() -> None:
     """Blocks of one run: the pooled two-sample t-test of scipy, times the 9 places at which a change can be."""
     blocks = shifted(0.01, (6, 0.0), (4, -0.08), runs=1, seed=3)
-    found = find(blocks, LIMITS)
     before, after = ([block[0] for block in part] for part in (blocks[:6], blocks[6:]))
     residuals = np.concatenate([np.subtract(before, np.mean(before)), np.subtract(after, np.mean(after))])
     assert residuals[1:] @ residuals[:-1] < 0  # no correlation of neighbours, so no correction for it
     expected = stats.ttest_ind(after, before)
-    interval = expected.confidence_interval(0.95)
+    found = find(blocks, LIMITS)
     one = found.difference(*found.found)
-    assert one.p_value == pytest.approx(9 * expected.pvalue)
-    assert one.half_interval is not None
-    assert one.value - one.half_interval == pytest.approx(interval.low)
-    assert one.value + one.half_interval == pytest.approx(interval.high)
+    assert one.p_value == pytest.approx(9 * expected.pvalue) and one.half_interval is not None
+    ends = one.value - one.half_interval, one.value + one.half_interval
+    assert ends == pytest.approx(tuple(expected.confidence_interval(0.95)))
 
 
 def test_with_few_days_the_run_is_the_unit() -> None:
     blocks = shifted(0.01, (1, 0.0), (1, -0.06), runs=5)
     found = find(blocks, LIMITS)
-    expected = stats.ttest_ind(blocks[1], blocks[0])
-    assert len(found.found) == 2
-    assert found.difference(*found.found).p_value == pytest.approx(expected.pvalue)
+    p_value = stats.ttest_ind(blocks[1], blocks[0]).pvalue
+    assert len(found.found) == 2 and found.difference(*found.found).p_value == pytest.approx(p_value)
 
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_odd_days_that_recover_are_no_level(length: int) -> None:
     found = find(shifted(0.003, (6, 0.0), (length, -0.1), (6, 0.0)), LIMITS)
-    assert len(found.found) == 1
     assert found.odd == tuple(range(6, 6 + length))
-    assert found.found[0].runs == 36
-    assert found.found[0].value == pytest.approx(0.0, abs=0.003)
+    assert [(level.runs, level.value) for level in found.found] == [(36, pytest.approx(0.0, abs=0.003))]
 
 
 QUIET = shifted(0.003, (10, 0.0))
@@ -95,12 +88,10 @@ def test_a_level_needs_a_difference_that_is_above_the_noise(
 
 def test_the_resolution_is_the_change_that_one_more_day_shows() -> None:
     blocks = shifted(0.01, (12, 0.0))
-    resolution = find(blocks, LIMITS).resolution
+    resolution, middle = find(blocks, LIMITS).resolution, float(np.mean([np.median(block) for block in blocks]))
     assert resolution is not None
-    middle = float(np.mean([np.median(block) for block in blocks]))
     for factor, count in ((0.8, 1), (1.3, 2)):
-        last = [middle - factor * resolution] * 3
-        assert len(find([*blocks, last], LIMITS).found) == count
+        assert len(find([*blocks, [middle - factor * resolution] * 3], LIMITS).found) == count
 
 
 @pytest.mark.parametrize("noise", ["runs 1 %", "runs 4 %", "days 2 %, runs 1 %", "heavy tails 3 %"])

@@ -327,24 +327,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trials", type=int, default=10_000, help="trials of each cell (default 10000)")
     parser.add_argument("--seed", type=int, default=15)
-    options = parser.parse_args()
-    pool = pools(options.seed)
+    trials, seed = vars(parser.parse_args()).values()
+    pool = pools(seed)
     print(HEADER, "|---" * (HEADER.count("|") - 1) + "|", sep="\n")
     print(*(f"| {title(a, b)} {NO_INTERVAL}" for a, b in SINGLE), sep="\n")
     count, ties = 0, 0.0
     for layout in LAYOUTS:
-        outcomes = [simulate(cell, pool[cell.process], options.trials, options.seed) for cell in cells([layout])]
+        outcomes = [simulate(cell, pool[cell.process], trials, seed) for cell in cells([layout])]
         count, ties = count + len(outcomes), max([ties, *(one.false_tie for one in outcomes)])
         print(row(outcomes), flush=True)
-    print(f"\n{count} cells, {options.trials:,} trials each, seed {options.seed}.", end=" ")
-    print(f"A difference at the edge of the band is called a tie in at most {ties:.1%}.")
-    odd = one_odd_run(pool["independent"], options.trials, options.seed)
+    odd = one_odd_run(pool["independent"], trials, seed)
     more = [Cell((3,), (3,), process, 0.01, spreads) for process in PROCESSES for spreads in SPREADS]
-    shares = [added(cell, pool[cell.process], options.trials, options.seed) for cell in more]
-    print(f"Runs added until a difference is found: called different in {max(one for one, _ in shares):.1%} at most,")
-    print(f"covers {min(one for _, one in shares):.1%} or more.", end=" ")
-    print(f"One odd run on one side: covers {min(one.coverage for one in odd):.1%} or more,", end=" ")
-    print(f"called different in {max(one.false for one in odd):.1%} at most.")
+    different, covers = zip(*(added(cell, pool[cell.process], trials, seed) for cell in more), strict=True)
+    print(
+        f"\n{count} cells, {trials:,} trials each, seed {seed}. "
+        f"A difference at the edge of the band is called a tie in at most {ties:.1%}.\n"
+        f"Runs added until a difference is found: called different in {max(different):.1%} at most,\n"
+        f"covers {min(covers):.1%} or more. "
+        f"One odd run on one side: covers {min(one.coverage for one in odd):.1%} or more, "
+        f"called different in {max(one.false for one in odd):.1%} at most."
+    )
 
 
 if __name__ == "__main__":
