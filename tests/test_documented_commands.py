@@ -13,7 +13,7 @@ import subprocess
 import pytest
 from checkout import ROOT
 
-from tests.support import bundles, days, fresh_machine, profiles
+from tests.support import bundles, days, fresh_machine, made_traces
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -62,13 +62,13 @@ def clone(tmp_path_factory):
         results = bundles.sides(seconds, runs=3)
         bundles.written(folder / name, results)
         for result in results[::3]:
-            profiles.write_profile(folder / name, result)
+            made_traces.write_profile(folder / name, result)
     for name in ("amd", "nvd"):
         bundles.pack(folder / name).rename(folder / f"{name}.zip")
     for name in ("new", "reference"):
         (folder / f"{name}.zip").hardlink_to(folder / "nvd.zip")
     for name in ("trace", "nvidia", "amd"):
-        profiles.made_trace(folder / f"{name}.json.gz")
+        made_traces.made_trace(folder / f"{name}.json.gz")
     days.write_days(folder, 6)
     (folder / "nightly").mkdir()
     for path in folder.glob("day*"):

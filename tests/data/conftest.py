@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hub_content import stand_in
-from hub_server import HubServer
-from json_lines import write_jsonl
+from hub_server import HubServer, stand_in
+from standins import write_jsonl
 from transformers import AutoTokenizer
 
 from data import encode, synth

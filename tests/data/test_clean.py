@@ -17,8 +17,8 @@ import pytest
 from checkout import ROOT
 from housekeeping import tree
 from hypothesis import given, settings, strategies as st
-from json_lines import write_jsonl
-from megatron_reference import TEXTS as MEGATRON_TEXTS, assert_same_pair, megatron_pair
+from standins import write_jsonl
+from toydata import TEXTS as MEGATRON_TEXTS, assert_same_pair, megatron_pair
 from transformers import AutoTokenizer
 
 from data import clean, encode, synth

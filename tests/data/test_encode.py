@@ -16,10 +16,9 @@ import pyarrow as pa
 import pytest
 from checkout import ROOT
 from housekeeping import tree
-from json_lines import MARK, write_jsonl
-from megatron_reference import TEXTS, assert_same_pair, megatron_pair
 from pyarrow import parquet
-from standins import changed
+from standins import MARK, changed, write_jsonl
+from toydata import TEXTS, assert_same_pair, megatron_pair
 
 from data import encode
 

@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from checkout import ROOT
-from hub_content import documents, rows
-from json_lines import write_jsonl
-from megatron_reference import assert_same_pair, megatron_pair
-from standins import write_llama3, write_qwen2
-from toydata import write_toy_data
+from hub_server import documents, rows
+from standins import write_jsonl, write_llama3, write_qwen2
+from toydata import assert_same_pair, megatron_pair, write_toy_data
 
 from data import prepare
 

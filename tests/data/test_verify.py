@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from json_lines import MARK, write_jsonl
-from megatron_reference import TEXTS, megatron_pair
-from standins import changed, write_llama3, write_qwen2, write_sentencepiece
+from standins import MARK, changed, write_jsonl, write_llama3, write_qwen2, write_sentencepiece
+from toydata import TEXTS, megatron_pair
 
 from data import verify
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manifests import write_manifest, write_pair
 from reports import refused
-from toydata import END_OF_TEXT, write_toy_data
+from toydata import END_OF_TEXT, write_manifest, write_pair, write_toy_data
 
 from evaluate.fingerprint import main
 

@@ -5,9 +5,8 @@ import json
 
 import browser
 import pytest
-from made_traces import MadeTrace
+from made_traces import MadeTrace, made_trace
 from matplotlib.figure import Figure
-from profiles import made_trace
 from reports import refused, write_probe
 
 from evaluate import trace

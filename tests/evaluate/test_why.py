@@ -4,7 +4,7 @@ import re
 from datetime import datetime, timedelta
 
 import pytest
-from profiles import write_profile
+from made_traces import write_profile
 from reports import report, write_probe
 from sides import SAMPLES, both, run, runs, summarise
 

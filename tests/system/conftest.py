@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import base_images
 import podman_engine
 import pytest
 from podman_engine import Podman
@@ -35,8 +34,8 @@ def podman() -> Iterator[Podman]:
     folder = Path(tempfile.mkdtemp(prefix="tprimat-podman-", dir="/tmp"))
     engine = podman_engine.make(folder)
     try:
-        base_images.make_debian(engine)
-        started = engine.run("podman", "run", "--rm", base_images.DEBIAN, "true")
+        podman_engine.make_debian(engine)
+        started = engine.run("podman", "run", "--rm", podman_engine.DEBIAN, "true")
         if started.returncode:
             pytest.skip(f"no containers: Podman starts none here: {started.stderr.strip().splitlines()[-1]}")
         yield engine
@@ -52,10 +51,10 @@ def users_podman(podman: Podman) -> Iterator[Podman]:
     engine = podman_engine.of_user(podman, folder)
     try:
         archive = folder / "tmp" / "debian.tar"
-        podman.ask("save", "--output", archive, base_images.DEBIAN)
+        podman.ask("save", "--output", archive, podman_engine.DEBIAN)
         archive.chmod(0o644)
         engine.ask("load", "--input", archive)
-        engine.ask("tag", base_images.DEBIAN, "localhost/tprimat:cpu")
+        engine.ask("tag", podman_engine.DEBIAN, "localhost/tprimat:cpu")
         archive.unlink()
         yield engine
     finally:
@@ -91,11 +90,11 @@ def built(podman: Podman, checkout: Path) -> Callable[[str], Built]:
     def build(platform: str) -> Built:
         if platform not in images:
             if platform != "cpu" and not {"amd", "nvd"} & set(images):
-                if (python := base_images.python_312()) is None:
+                if (python := podman_engine.python_312()) is None:
                     pytest.skip("no Python 3.12, that of both vendors' images, that can be copied (pyenv has one)")
                 if reason := podman_engine.why_not():  # the other worker may have filled the disk meanwhile
                     pytest.skip(f"no images of the vendors: {reason}")
-                base_images.make_vendors(podman, python)
+                podman_engine.make_vendors(podman, python)
             done = podman.run(
                 checkout / "shell" / "build.sh",
                 f"PLATFORM={platform}",

@@ -1,8 +1,8 @@
 """The three images, built by build.sh, and training in those of both vendors up to the verdict that they are for.
 
-`amd` and `nvd` are built on stand-ins (base_images.py). There is no GPU, so the jobs inside are those of a CPU, with
+`amd` and `nvd` are built on stand-ins (podman_engine.py). There is no GPU, so the jobs inside are those of a CPU, with
 the Python, the packages and the variables of the image. The facts of the GPUs are put into the results afterwards
-(vendor_results.py).
+(tests/support/image_variables.py).
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import base_images
 import image_variables
+import podman_engine
 import pytest
-import vendor_results
 from bundles import write_run
 from checkout import ROOT
 from packaging.requirements import Requirement
@@ -34,8 +33,8 @@ from utils.provenance.origin import speed_variables
 
 IN_IMAGE = "/workspace/code"
 pytestmark = pytest.mark.full("real containers of Podman: all images, training in both vendors', about 700 s")
-each_platform = pytest.mark.parametrize("platform", base_images.PLATFORMS)
-each_vendor = pytest.mark.parametrize("platform", base_images.CLAIMS)
+each_platform = pytest.mark.parametrize("platform", podman_engine.PLATFORMS)
+each_vendor = pytest.mark.parametrize("platform", podman_engine.CLAIMS)
 LIST_PACKAGES = """
 import importlib.metadata as m, json, re
 found = reversed(list(m.distributions()))  # what is found first counts: the base has other versions of some packages
@@ -77,10 +76,10 @@ def test_build_prints_the_id_of_the_image_and_labels_say_where_it_comes_from(pod
     image = built(platform)
     (described,) = json.loads(podman.ask("image", "inspect", image.image))
     assert image.stdout == f"localhost/tprimat:{platform} sha256:{described['Id']}\n"
-    (base,) = json.loads(podman.ask("image", "inspect", base_images.base_name(platform)))
+    (base,) = json.loads(podman.ask("image", "inspect", podman_engine.base_name(platform)))
     labels = {name.removeprefix("org.opencontainers.image."): value for name, value in described["Labels"].items()}
     assert re.sub("-dirty$", "", labels["revision"]) == git(checkout, "rev-parse", "HEAD").strip()
-    assert labels["base.name"] == base_images.base_name(platform)
+    assert labels["base.name"] == podman_engine.base_name(platform)
     assert labels["base.digest"] in (base["Digest"], *(d.split("@")[1] for d in base["RepoDigests"]))
     assert in_image(podman, image.image, "pwd") == IN_IMAGE, "without words of the base"
 
@@ -101,10 +100,10 @@ def test_every_pinned_package_is_in_the_image_at_its_version(podman, built, plat
 
 @each_vendor
 def test_pytorch_and_numpy_of_the_base_stay(podman, built, platform):
-    claim, version = base_images.CLAIMS[platform]
+    claim, version = podman_engine.CLAIMS[platform]
     torch, numpy, found = json.loads(python(podman, built(platform).image, ASK_TORCH.format(claim=claim)))
-    assert torch.startswith(f"{base_images.PACKAGES[platform]}/torch/")
-    assert numpy.startswith(f"{base_images.PACKAGES[platform]}/numpy/")
+    assert torch.startswith(f"{podman_engine.PACKAGES[platform]}/torch/")
+    assert numpy.startswith(f"{podman_engine.PACKAGES[platform]}/numpy/")
     assert found == version
     inside = in_image(podman, built(platform).image, "ls", "/opt/tprimat/venv/lib/python3.12/site-packages").split()
     assert "gigatoken" in inside, "a package that no base has"
@@ -113,13 +112,14 @@ def test_pytorch_and_numpy_of_the_base_stay(podman, built, platform):
 
 def test_the_environment_finds_the_engine_of_the_base_before_that_of_the_image_below(podman, built):
     """NeMo's images keep TransformerEngine in a virtual environment that a second one does not see by itself."""
-    found = python(podman, built("nvd").image, f"import {base_images.ENGINE} as engine; print(engine.__file__)")
-    assert found.strip() == f"{base_images.BASE_PACKAGES}/{base_images.ENGINE}/__init__.py"
+    found = python(podman, built("nvd").image, f"import {podman_engine.ENGINE} as engine; print(engine.__file__)")
+    assert found.strip() == f"{podman_engine.BASE_PACKAGES}/{podman_engine.ENGINE}/__init__.py"
 
 
 def test_amd_takes_the_tools_of_rocm_from_the_path_of_its_base(podman, built):
     image = built("amd")
-    assert in_image(podman, image.image, "bash", "-c", "type -P rocprofv3").startswith(f"{base_images.BASE_PACKAGES}/")
+    found = in_image(podman, image.image, "bash", "-c", "type -P rocprofv3")
+    assert found.startswith(f"{podman_engine.BASE_PACKAGES}/")
     assert "rocprofiler-sdk" not in image.stderr
     groups = in_image(podman, image.image, "getent", "group", "video", "render").splitlines()
     assert [group.split(":")[0] for group in groups] == ["video", "render"], "the run scripts name them"
@@ -184,7 +184,7 @@ def _trained(podman, checkout, built, tmp_path_factory, platform):
     for path in paths.values():
         path.mkdir()
         os.chown(path, *map(int, ANYBODY.split(":")))
-    frameworks = vendor_results.FRAMEWORKS[platform]
+    frameworks = image_variables.FRAMEWORKS[platform]
     settings = (
         f"OUTPUT_DIR={paths['output']}",
         f"DATA_DIR={paths['data']}",
@@ -208,7 +208,7 @@ def _trained(podman, checkout, built, tmp_path_factory, platform):
 @each_vendor
 def test_every_framework_of_the_vendor_trains_in_its_image_as_an_ordinary_user(train, platform):
     found, _, printed = train(platform)
-    assert found.keys() == set(vendor_results.FRAMEWORKS[platform])
+    assert found.keys() == set(image_variables.FRAMEWORKS[platform])
     assert {result["status"] for result in found.values()} == {"ok"}, printed[-5000:]
 
 
@@ -231,10 +231,10 @@ def verdicts(train, podman, checkout, tmp_path_factory):
         footprint.mark(folder, footprint.OUTPUT)
         for result in trained.values():
             for number in range(1, RUNS + 1):
-                told = vendor_results.told_of(platform, result, number, seconds)
+                told = image_variables.told_of(platform, result, number, seconds)
                 log = write_run(folder, told)
                 if told["framework"] == "prim":
-                    log.with_suffix(".primus.log").write_text(vendor_results.log_told_of(told, log_of_primus))
+                    log.with_suffix(".primus.log").write_text(image_variables.log_told_of(told, log_of_primus))
         done = run_script(podman, checkout, "run_wrap.sh", f"OUTPUT_DIR={folder}", RUNTIME="auto")
         assert done.returncode == 0, done.stderr
         archives.append(shutil.copy(folder / "output.zip", folder.parent / f"{platform}.zip"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.frameworks import (
+from tests.support.launching import (
     BF16,
     BF16_GRAD_NORM_BAND,
     BF16_LOSS_BAND,
@@ -16,11 +16,12 @@ from tests.support.frameworks import (
     assert_same_work,
     case,
     differences,
+    launch,
     python_of,
     rule,
+    run,
     train,
 )
-from tests.support.launching import launch, run
 
 pytestmark = pytest.mark.full("real Bridge, NeMo and torchtitan, about 500 s with their environments")
 NOTED = (("note_samples", 16),)

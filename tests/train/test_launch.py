@@ -12,8 +12,7 @@ import pytest
 from toydata import write_toy_data
 
 from example import example_result
-from tests.support.frameworks import GRAD_NORM_BOUND, LOSS_BOUND
-from tests.support.launching import Launcher, launch, run
+from tests.support.launching import GRAD_NORM_BOUND, LOSS_BOUND, Launcher, launch, run
 from utils.results import store
 
 

@@ -10,7 +10,7 @@ import math
 import pytest
 from toydata import write_toy_data
 
-from tests.support.frameworks import (
+from tests.support.launching import (
     BF16,
     BF16_GRAD_NORM_BAND,
     BF16_LOSS_BAND,

@@ -3,7 +3,7 @@
 import pytest
 from toydata import write_toy_data
 
-from tests.support.frameworks import case, train
+from tests.support.launching import case, train
 
 pytestmark = pytest.mark.full("mega and hf in four precisions on one rank and two, about 60 s")
 SMALL = {"num_layers": 1, "hidden_size": 64, "ffn_hidden_size": 128}

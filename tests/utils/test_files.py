@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from housekeeping import tree
+from housekeeping import make, tree
 from nasty import no_hang
-from neighbourhood import make
 
 from utils import input_files
 from utils.errors import ForeignFileError

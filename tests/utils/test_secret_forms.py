@@ -12,8 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from checkout import settings_of
 from nasty import no_hang
-from settings_of import settings_of
 
 from example import example_result
 from utils import redact

@@ -1,6 +1,6 @@
 """Runs whole jobs of one framework as a rank of torchrun does, each in processes forked after the framework's import.
 
-tests/support/frameworks.py starts `PYTHON tests/workers/framework_worker.py FRAMEWORK FOLDER` with the cases as JSON on
+tests/support/launching.py starts `PYTHON tests/workers/framework_worker.py FRAMEWORK FOLDER` with the cases as JSON on
 stdin; by its path and not as a module, because a package of NeMo's environment is called `tests`. A case is a map:
 `name`, `model`, `settings`, `ranks`, `spec` (fields of the tiny model that are replaced) and `plants` (functions of
 plants.py, with their arguments). Each rank runs the trainer's own `main`. Prints, by name of the case: exit codes,

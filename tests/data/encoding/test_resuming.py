@@ -19,9 +19,9 @@ import psutil
 import pytest
 from checkout import ROOT
 from hypothesis import example, given, settings
-from json_lines import contents, texts_by_json, write_jsonl
-from megatron_reference import assert_same_pair
 from processes import below, wait_until_gone
+from standins import contents, texts_by_json, write_jsonl
+from toydata import assert_same_pair
 from transformers import AutoTokenizer
 
 from data import encode

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import slurm_cluster
 from checkout import ROOT
-from json_lines import write_jsonl
-from megatron_reference import TEXTS, assert_same_pair, megatron_pair
+from standins import write_jsonl
+from toydata import TEXTS, assert_same_pair, megatron_pair
 
 from data import encode
 from data.encoding import scale_out

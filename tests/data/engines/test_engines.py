@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from json_lines import write_jsonl
-from standins import changed, scripts, write_llama3, write_qwen2
+from standins import changed, scripts, write_jsonl, write_llama3, write_qwen2
 from tokenizers import normalizers
 
 from data import encode

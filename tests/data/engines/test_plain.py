@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
-from json_lines import write_jsonl
-from standins import changed, scripts, write_gpt2, write_llama3, write_mistral, write_qwen2
+from standins import changed, scripts, write_gpt2, write_jsonl, write_llama3, write_mistral, write_qwen2
 from transformers import AutoTokenizer
 
 from data import encode, verify

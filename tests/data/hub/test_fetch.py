@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
-from hub_content import c4, documents, shard, stand_in, tokenizer_files
+from hub_server import c4, documents, shard, stand_in, tokenizer_files
 from transformers import AutoTokenizer
 
 TEXTS = documents(400)

@@ -17,8 +17,8 @@ import pytest
 import xxhash
 from backports import zstd
 from hypothesis import example, given, settings, strategies as st
-from json_lines import MARK, contents, texts_by_json
 from pyarrow import parquet
+from standins import MARK, contents, texts_by_json
 
 import data.clean
 import data.encode

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from bundles import edited, faults, files_of, pack, packed_again, sides, write_folder, write_run, written
-from profiles import write_profile
+from made_traces import write_profile
 from reports import refused, write_probe
 from sides import run, summarise
 

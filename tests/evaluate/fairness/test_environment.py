@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from changes import Change, each, environment, into, of, ran, settings
+from image_variables import recorded
 from sides import is_bold, items, of_pairs, one_verdict, runs
-from vendor_images import recorded
 
 from evaluate.fairness.effects import EFFECTS, canonical
 

@@ -12,7 +12,7 @@ from checkout import ROOT
 from processes import wait_until_gone
 from toydata import write_toy_data
 
-from tests.support.frameworks import case, train
+from tests.support.launching import case, train
 from train import train_hf
 from utils.settings.config import load
 

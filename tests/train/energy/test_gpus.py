@@ -10,7 +10,7 @@ import re
 import sys
 
 import pytest
-from smi_stand_ins import TOKENS, Clock, of_gpus, open_gpus, stand_ins
+from smi_machine import TOKENS, Clock, of_gpus, open_gpus, stand_ins
 
 A, B = "0000:17:00.0", "0000:9b:00.0"
 MI300X, MI250 = "AMD Instinct MI300X", {"name": "AMD Instinct MI250X", "serial": "0x1"}

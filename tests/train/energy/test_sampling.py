@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from smi_stand_ins import of_processors, stand_ins
+from smi_machine import of_processors, stand_ins
 
 from tests.support.launching import Launcher
 from train.energy import gpu_reader, sampler

@@ -18,7 +18,7 @@ import pytest
 from checkout import ROOT
 from toydata import write_toy_data
 
-from tests.support.frameworks import assert_same_work, case, python_of, train
+from tests.support.launching import assert_same_work, case, python_of, train
 from train.mega import engine, model, optimizer, recompute
 from utils.errors import ConfigError
 

@@ -11,8 +11,7 @@ from importlib import metadata
 
 import pytest
 import torch
-from checkout import ROOT
-from settings_of import settings_of
+from checkout import ROOT, settings_of
 from smi_machine import H100, mi300x_metric, mi300x_static
 
 from train.preflight import fit

@@ -20,8 +20,7 @@ from checkout import ROOT
 from made_traces import MOST_UNATTRIBUTED
 
 from evaluate import trace, validate
-from tests.support.frameworks import python_of
-from tests.support.launching import launch, run
+from tests.support.launching import launch, python_of, run
 from train.common import trainer
 from train.profiling import tools
 from utils.settings.profiling import Profile

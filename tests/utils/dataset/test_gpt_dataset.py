@@ -6,9 +6,8 @@ import os
 import re
 
 import pytest
-from manifests import write_manifest, write_pair
-from settings_of import settings_of
-from toydata import write_toy_data
+from checkout import settings_of
+from toydata import write_manifest, write_pair, write_toy_data
 
 from data import prepare
 from train.runner import plan

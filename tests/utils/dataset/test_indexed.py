@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manifests import manifest_of_pair, write_pair
+from toydata import manifest_of_pair, write_pair
 
 from utils.dataset import indexed, manifest
 from utils.errors import DataError, UnusableError

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from housekeeping import listed
-from neighbourhood import Place, write_checkout, write_place
+from housekeeping import Place, listed, write_checkout, write_place
 
 
 @pytest.fixture(scope="package")

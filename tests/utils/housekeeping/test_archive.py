@@ -16,6 +16,8 @@ import pytest
 from checkout import ROOT
 from housekeeping import CHUNK_BYTES as CHUNK, LIST, listed, packing, rewrite, tree, write_data, write_output
 
+from utils.housekeeping import archive
+
 TOKEN = "hf_" + "aB3" * 11 + "x"
 """In the form of a token of the hub, and none."""
 COMPARISONS = [*(f"compare.{ending}" for ending in ("html", "json", "md", "png")), "why.png"]
@@ -99,6 +101,7 @@ def test_data_links_profiles_and_files_of_others_are_not_in_it(output, tmp_path,
         (output / name).write_text("mine")
     (output / "logs" / "train_cpu_hf_llama_run7_attempt1.log").write_text("mine")
     assert list(packed(output)) == PACKED + LISTS
+    assert "energy samples" not in archive.PACKED, "25 MB an hour for 8 GPUs"
     said = capsys.readouterr().err
     for name in ("logs/train_cpu_mega_llama_run7_attempt1.log: a symbolic link", "train_cpu_mega_llama_run8.json"):
         assert f"left out {name}" in said, "what looks like a result and is none is named"

@@ -12,8 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from housekeeping import LIST, LOCK, MARKER, listed, tree, write_data, write_names_of_every_job
-from neighbourhood import Place, make
+from housekeeping import LIST, LOCK, MARKER, Place, listed, make, tree, write_data, write_names_of_every_job
 
 from example import example_result
 

@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from housekeeping import LIST, LOCK, MARKER, purging, tree, write_output
-from neighbourhood import COMMAND, Place, make, write_checkout
-from settings_of import settings_of
+from checkout import settings_of
+from housekeeping import COMMAND, LIST, LOCK, MARKER, Place, make, purging, tree, write_checkout, write_output
 from toydata import write_toy_data
 
 from data.prepare import prepare

@@ -18,7 +18,7 @@ from utils.logs.reader import read_log
 
 FOLDER = Path(os.environ.get("TPRIMAT_REFERENCE_LOGS") or ROOT.parent / "shared" / "reference" / "logs")
 
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no reference logs in {FOLDER}")
+reference = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no reference logs in {FOLDER}")
 
 GIB = 1.073741824  # GB of 1e9 bytes
 MIB = 0.001048576
@@ -116,6 +116,7 @@ def read(name):
     return read_log([FOLDER / name])
 
 
+@reference
 @pytest.mark.parametrize("name", LOGS)
 def test_a_published_log_gives_what_stands_in_it(name):
     framework, format_name, columns, rows, main, status, reason, memory = LOGS[name]
@@ -130,6 +131,7 @@ def test_a_published_log_gives_what_stands_in_it(name):
     assert {one: run.memory[one].gb for one in memory} == pytest.approx(memory)
 
 
+@reference
 def test_what_is_left_out_or_contradicts_itself_is_said():
     assert list(read("primus_core_runtime_2026-05.log").excluded) == [2]
     assert any("4 significant digits" in note for note in read("nemo_lightning.log").notes)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from settings_of import settings_of
+from checkout import settings_of
 
 from tests.support import tied_model
 from utils import models

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from settings_of import settings_of
+from checkout import settings_of
 from toydata import write_toy_data
 
 from tests.support import tied_model
-from tests.support.frameworks import free_port
+from tests.support.launching import free_port
 from tests.workers.memory_worker import SETTINGS
 from utils import models
 from utils.memory import estimate as memory

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from settings_of import settings_of
+from checkout import settings_of
 
 from utils import configure as command
 from utils.errors import ConfigError
