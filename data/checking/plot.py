@@ -16,7 +16,7 @@ from utils.own_files import PNG_MARK, content_of, is_png
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Blue of the palette of Okabe and Ito (2008), as in evaluate/report/plots.py
+# Blue of the palette of Okabe and Ito (2008), as in evaluate/report/pictures.py
 COLOUR, INK, GRID = "#0072B2", "#222222", "#DDDDDD"
 WIDTH_INCHES, HEIGHT_INCHES, DPI = 6.4, 3.6, 150
 CAPTION_CHARACTERS, NAME_CHARACTERS, MOST_TICKS = 108, 60, 9

@@ -1,7 +1,7 @@
 """Rules of the course of a training: losses and gradient norms change from step to step as those of real batches do,
 and each step ran with the learning rate that the requested schedule gives it.
 
-Source of the schedule: the learning-rate rows of train/settings_map; `WarmupCosine` of train/common/schedule.py states
+Source of the schedule: the learning-rate rows of train/settings_map; `WarmupCosine` of train/common/adamw.py states
 it.
 """
 

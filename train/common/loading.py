@@ -27,13 +27,14 @@ from utils.settings.config import RunConfig
 
 GPU_WORKERS = 2
 """Default of Megatron-LM (`--num-workers`): one would keep up, the second covers a late fetch."""
+CPU_WORKERS = 0
 _END = object()
 
 
 def loader_arguments(config: RunConfig) -> dict[str, Any]:
     """Return arguments of torch's DataLoader; the transformers Trainer takes them with the prefix `dataloader_`."""
     is_gpu = config.platform != "cpu"
-    workers = GPU_WORKERS if is_gpu else 0
+    workers = GPU_WORKERS if is_gpu else CPU_WORKERS
     # the Trainer takes all micro batches of a step at its start, and accelerate one more
     ahead = config.gradient_accumulation + 1
     return {
