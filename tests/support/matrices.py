@@ -18,7 +18,7 @@ from tests.support.launching import ROOT, results
 
 LIMIT_SECONDS = 600
 """For a whole matrix on a busy machine; no test measures time with it."""
-SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=30", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=2", "RUNS=1")
+SHORT = ("GBS=4", "MBS=1", "SL=64", "TRAIN_ITERS=30", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=2", "RUNS=1")
 FAULTS = ROOT / "tests" / "shell" / "faults"
 MARK = "TPRIMAT_TEST_MATRIX"
 ENV_NAMES = "TPRIMAT_ENV_NAMES"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.support import launching
 from tests.support.launching import (
     BF16,
     BF16_GRAD_NORM_BAND,
@@ -14,7 +15,6 @@ from tests.support.launching import (
     GRAD_NORM_BOUND,
     LOSS_BOUND,
     assert_same_work,
-    case,
     differences,
     launch,
     python_of,
@@ -24,7 +24,15 @@ from tests.support.launching import (
 )
 
 pytestmark = pytest.mark.full("real Bridge, NeMo and torchtitan, about 500 s with their environments")
+STEPS = 12
 NOTED = (("note_samples", 16),)
+
+
+def case(model, *settings, **more):
+    """Return a training of twelve steps, unless the settings have another number."""
+    return launching.case(model, f"TRAIN_ITERS={STEPS}", *settings, **more)
+
+
 CURVES = {model: case(model, plants=NOTED) for model in ("llama", "qwen", "mistral", "qwen3")}
 CURVES["llama bf16"] = case("llama", *BF16, plants=NOTED)
 TORCH_ADAMW = "torch.optim.adamw.AdamW"
@@ -169,7 +177,9 @@ def test_curves_samples_and_learning_rates_are_those_of_mega(name, trained, mega
         assert ours["learning_rates"] == pytest.approx(theirs["learning_rates"], abs=1e-9)
         assert ours["fingerprint"] == theirs["fingerprint"]
         assert all(wait > 0 for wait in ours["data_wait_seconds"])
-    assert trained["llama"].ok["learning_rates"] == pytest.approx([rule(step) for step in range(1, 21)], abs=1e-9)
+    assert trained["llama"].ok["learning_rates"] == pytest.approx(
+        [rule(step, total=STEPS) for step in range(1, STEPS + 1)], abs=1e-9
+    )
     for key in framework.curves:
         assert trained[key].notes[0]["tokens"] == mega[key].ok["fingerprint"]["token_stream_sha256"]
         assert trained[key].ok["loss_values"][-1] < trained[key].ok["loss_values"][0] - 0.4
