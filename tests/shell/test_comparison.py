@@ -87,6 +87,7 @@ def states(output):
     return [point["state"] for point in json.loads((output / "sweeps" / "sweep.json").read_text())["points"]]
 
 
+@pytest.mark.full("three real jobs of mega, about 40 s")
 def test_after_an_interrupt_the_same_command_trains_only_what_is_missing(tmp_path):
     output, prefix = tmp_path / "output", write_toy_data(tmp_path / "data" / "text")
     first = RunningMatrix(output, prefix, *POINTS, script="sweep.sh")
