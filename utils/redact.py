@@ -21,6 +21,7 @@ from utils.secret_forms import (
     MARK,
     NO_VALUES,
     OF_ADDRESS,
+    SECRET_NAME,
     end_of_user,
     is_secret_name,
     is_value,
@@ -28,7 +29,7 @@ from utils.secret_forms import (
     without_shapes,
 )
 
-__all__ = ["MARK", "holds_secret", "is_secret_name", "json_value", "text"]
+__all__ = ["MARK", "SECRET_NAME", "holds_secret", "is_secret_name", "json_value", "text"]
 
 SHORTEST_VALUE = 8
 """No service issues shorter secrets, and a shorter value could match ordinary text."""

@@ -6,10 +6,10 @@
 #
 # Usage:  . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 #         take_arguments "$@"; use_environment; start_module train.matrix
-# Reads:  the arguments of the script; config.env and its overlays; *-requirements.txt, .venv/.stamp-*, PLATFORM, PATH; in
-#         our images TPRIMAT_VENV (in place of .venv) and TPRIMAT_IN_CONTAINER
-# Writes: ROOT, VENV, PYTHON and SECRET_TEXT (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME, PYTHONSAFEPATH
-#         and PYTHONOPTIMIZE are unset; the variables of take_arguments
+# Reads:  the arguments of the script; utils/secret_forms.txt; config.env and its overlays; *-requirements.txt,
+#         .venv/.stamp-*, PLATFORM, PATH; in our images TPRIMAT_VENV (in place of .venv) and TPRIMAT_IN_CONTAINER
+# Writes: ROOT, VENV, PYTHON, SECRET_TEXT and SECRET_NAME (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME,
+#         PYTHONSAFEPATH and PYTHONOPTIMIZE are unset; the variables of take_arguments
 # Exits:  2 with one error line, without the secret, if an argument of the script, PLATFORM, RUNTIME, LAUNCHER or METHOD
 #         has one, and for sh; 0 after the help; check_arguments with 2 and one error line; the other functions return the
 #         exit codes of the scripts that they call
@@ -18,15 +18,6 @@ if [ -z "${BASH_VERSION:-}" ]; then
   echo "error: ${script%.sh}: needs bash; start it without sh, or as: bash $0" >&2 && exit 2
 fi
 set -Eeuo pipefail
-
-# Command lines are visible to other users, and a message about a bad argument would repeat it: so scripts look before they
-# say anything else. The published shapes of utils/secret_forms.py (a test compares the two).
-SECRET_TEXT='(hf(_|%5[Ff])|api_org_|gh[pousr]_)[A-Za-z0-9]{20}|(AKIA|ASIA)[A-Z0-9]{16}'
-SECRET_TEXT+='|(github_pat_|gl[a-z]+-|nvapi-|dckr_pat_|pypi-AgE|wandb_v[0-9]_)[A-Za-z0-9_-]{16}'
-SECRET_TEXT+='|xox[a-z]-[A-Za-z0-9-]{10}|xapp-[0-9]-[A-Za-z0-9-]{10}'
-SECRET_TEXT+='|(^|[^A-Za-z0-9])sk-([a-z]{2,8}[0-9]*-){0,2}[A-Za-z0-9_]{20}'
-SECRET_TEXT+='|(^|[^A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8}'
-SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -43,7 +34,8 @@ refuse() { # <problem, and what to do>: bad input
 refuse_secret() { # <name> <text>
   local -
   set +x # a trace (bash -x) would print them
-  if [[ $2 =~ $SECRET_TEXT ]]; then refuse "$1: looks like a secret, which a command line would show; see docs/secrets.md"; fi
+  local text=${2//\%5[Ff]/_}
+  if [[ ${text//\%2[Dd]/-} =~ $SECRET_TEXT ]]; then refuse "$1: looks like a secret, which a command line would show; see docs/secrets.md"; fi
 }
 
 require_no_secrets() { # <arguments of the script...>
@@ -83,6 +75,17 @@ show_help_if_asked() { # <arguments of the script...>
 }
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# Command lines are visible to other users, and a message about a bad argument would repeat it: so scripts look before they
+# say anything else.
+SECRET_TEXT='://[^/[:space:]]*(@|%40)'
+# shellcheck disable=SC2034 # passed.sh reads SECRET_NAME
+while read -r words before form after; do
+  if [[ $words == '#'* ]]; then continue; fi
+  if [[ $words == variable ]]; then SECRET_NAME=$before && continue; fi
+  if [[ $before != - ]]; then form="(^|[^$before])$form"; fi
+  if [[ $after != - ]]; then form+="([^$after]|$)"; fi
+  SECRET_TEXT+="|$form"
+done <"$ROOT/utils/secret_forms.txt"
 require_no_secrets "$@" # of the script, or of the function in it, that sources this
 show_help_if_asked "$@"
 

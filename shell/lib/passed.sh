@@ -21,9 +21,8 @@
 SECRET_KEYS=(HF_TOKEN)
 PASSED_NAMES=() PRIVATE_NAMES=() PASSED_VALUES=()
 
-# A wide net, because a value in it still reaches the container: names that mean a secret; an address with user
-# information; and any word as long as the shortest token.
-PRIVATE_NAME='TOKEN|SECRET|PASSW|PASSPHRASE|_PASS$|CREDENTIAL|KEY|AUTH|COOKIE|JWT|(^|_)PW(_|$)'
+# A wide net, as SECRET_NAME is, because a value in it still reaches the container: an address with user information, and
+# any word as long as the shortest token.
 PRIVATE_VALUE='@|%40|[A-Za-z0-9_-]{20}'
 # The same names as SPEED_VARIABLES in utils/provenance/origin.py, which are recorded (a test compares the two).
 SPEED_NAMES='^(PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|GLOO|LD_PRELOAD|OMP|GOMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|MALLOC'
@@ -81,7 +80,7 @@ is_path_setting() { # <name>
 _may_be_secret() { # <name>
   local -
   set +x # a trace (bash -x) would print the value
-  [[ ${1^^} =~ $PRIVATE_NAME && ${1^^} != *TOKENIZER* || ${!1} =~ $PRIVATE_VALUE ]]
+  [[ ${1^^} =~ $SECRET_NAME || ${!1} =~ $PRIVATE_VALUE ]]
 }
 
 is_passed() { # <name>

@@ -72,11 +72,6 @@ PREFIXES = (
     # frameworks: Megatron-core and attention kernels, NeMo, Primus, transformers, accelerate, Lightning's Slurm plug-in
     *("MEGATRON_", "FLASH_ATT", "NEMO", "PRIMUS_", "TRANSFORMERS_", "ACCELERATE_", "SLURM_"),
 )
-_SECRET_NAME = re.compile(
-    r"TOKEN(?!IZER)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|(^|_)(PW|AUTH|JWT|(API|ACCESS|PRIVATE)?_?KEYS?)(_|$)"
-    r"|_(PASS|PWD)$|APIKEY",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -113,7 +108,7 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
 
 
 def _may_be_secret(name: str, value: str, environ: Mapping[str, str]) -> bool:
-    is_named_so = value != "" and _SECRET_NAME.search(name) is not None
+    is_named_so = value != "" and redact.SECRET_NAME.search(name) is not None
     return is_named_so or any(redact.text(text, environ) != text for text in (name, value))
 
 
