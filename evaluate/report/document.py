@@ -189,8 +189,8 @@ def _numbered(titles: Sequence[str], place: int) -> str:
 
 def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
     judged = comparison.judged
-    if not judged:
-        return
+    if not any(one.estimate for one in judged):
+        return  # nothing to draw: the verdicts say why
     quantity = "tokens/s of the job" if any(one.pair.is_of_jobs for one in judged) else "tokens/s/GPU"
     line = f"Square: ratio of {quantity}, in the colour of the platform named first; line: its 95 % interval; hollow: "
     line += f"undecided, or the same work is not proven; shaded: differences within {comparison.band:.1%}, which count "

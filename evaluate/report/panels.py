@@ -144,7 +144,8 @@ def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) ->
         if one.estimate is None:  # in the order of the reason's values
             names = f"{one.pair.a_name} and {one.pair.b_name}: {one.reasons[0]}"
         text = "".join(wrapped(f"{_verdict_text(one)}: {without_vendors(names)}", 1, VERDICT_CHARACTERS))
-        axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
+        behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+        axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, bbox=behind)
     ticks = next(ticks for ticks in TICKS if end <= ticks[-1] or ticks is TICKS[-1])
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1 / end <= tick <= end]))
     axes.xaxis.set_minor_locator(NullLocator())
