@@ -95,7 +95,7 @@ WRITE_NOTHING_NAMED = {
     "evaluate.reproduce": PRINTS,
     "evaluate.sweep": "writes beside the file that it reads; see tests/evaluate/sweeps/test_sweep.py",
     "evaluate.validate": PRINTS,
-    "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
+    "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_frameworks.py",
     "train.energy.gpu_reader": PRINTS,
     "train.machine.gpu_command": PRINTS,
     "train.status": PRINTS,

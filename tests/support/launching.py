@@ -241,18 +241,15 @@ def train(
     prefix: Path,
     *,
     python: str | None = None,
-    temporary: str | None = None,
 ) -> dict[str, Ran]:
     """Train the cases with a framework, in its Python or in another one; return what came of each by its name.
 
-    `folder` gets results and caches; `temporary` is the folder for temporary files, by default that of this process.
+    `folder` gets results and caches.
     """
     worker = ROOT / "tests" / "workers" / "framework_worker.py"
     fixed = [*SETTINGS, f"DATASET={prefix}", f"DATA_DIR={folder / 'data'}"]
     sent = [one | {"name": name, "settings": [*fixed, *one["settings"]]} for name, one in cases.items()]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    if temporary is not None:
-        environment |= {"TMPDIR": temporary}
     if framework in ("mega", "hf"):
         environment |= {"TORCHDYNAMO_DISABLE": "1"}  # a test that compiles says so itself
     ran = subprocess.run(
@@ -271,20 +268,16 @@ def train(
 
 def free_port() -> int:
     """Return a port that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
-
-
-def largest_difference(ours: list[float], theirs: list[float]) -> float:
-    """Return the largest relative difference between two lists of one length."""
-    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
 
 
 def differences(ours: Ran, theirs: Ran) -> tuple[float, float]:
     """Return the largest relative differences of losses and gradient norms between two trainings."""
-    keys = ("loss_values", "grad_norms")
-    loss, norm = (largest_difference(ours.ok[key], theirs.ok[key]) for key in keys)
+    loss, norm = (
+        max(abs(a - b) / abs(b) for a, b in zip(ours.ok[key], theirs.ok[key], strict=True))
+        for key in ("loss_values", "grad_norms")
+    )
     return loss, norm
 
 

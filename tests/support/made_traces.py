@@ -83,9 +83,8 @@ class MadeTrace:
         )
 
     def write(self, path: Path) -> Path:
-        content = {"schemaVersion": 1, "displayTimeUnit": "ns", **self.header, "traceEvents": self.events}
-        content["traceName"] = path.name
-        text = json.dumps(content).encode()
+        head = {"schemaVersion": 1, "displayTimeUnit": "ns", **self.header}
+        text = json.dumps(head | {"traceEvents": self.events, "traceName": path.name}).encode()
         path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
         return path
 

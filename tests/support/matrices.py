@@ -9,6 +9,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ LIMIT_SECONDS = 600
 SHORT = ("GBS=4", "MBS=1", "SL=64", "TRAIN_ITERS=30", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=2", "RUNS=1")
 FAULTS = ROOT / "tests" / "shell" / "faults"
 MARK = "TPRIMAT_TEST_MATRIX"
-ENV_NAMES = "TPRIMAT_ENV_NAMES"
 
 
 def heed_signals() -> None:
@@ -84,11 +84,10 @@ class RunningMatrix:
 
     def wait_for_step(self, framework: str, step: int) -> None:
         """Wait until a job has finished a step."""
-        line = re.compile(r"Step (\d+)/")
 
         def is_there() -> bool:
-            logs = self.output.glob(f"logs/train_cpu_{framework}_llama_run1_attempt*.log")
-            return any(int(number) >= step for log in logs for number in line.findall(log.read_text()))
+            logs = self.output.glob(f"logs/*train_cpu_{framework}_llama_run1_attempt*.log")
+            return any(int(number) >= step for log in logs for number in re.findall(r"Step (\d+)/", log.read_text()))
 
         self.wait_for(is_there)
 
@@ -96,11 +95,9 @@ class RunningMatrix:
         """Every living process that has inherited the mark, wherever it went."""
         found = []
         for process in psutil.process_iter():
-            try:
+            with suppress(psutil.Error):
                 if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == self._mark:
                     found.append(process)
-            except psutil.Error:
-                continue
         return found
 
     def process_of(self, module: str, rank: int | None = None) -> psutil.Process:
@@ -108,13 +105,10 @@ class RunningMatrix:
 
         def find() -> psutil.Process | None:
             for process in self.processes():
-                try:
-                    is_module = process.cmdline()[1:3] in (["-m", module], ["-u", "-m"])
-                    is_module = is_module and module in process.cmdline()
+                with suppress(psutil.Error):
+                    is_module = module in process.cmdline()[1:4]  # `python [-u] -m module`
                     if is_module and (rank is None or process.environ().get("RANK") == str(rank)):
                         return process
-                except psutil.Error:
-                    continue
             return None
 
         return self.wait_for(find)
@@ -122,11 +116,9 @@ class RunningMatrix:
     def end_all(self, word: str = "") -> None:
         """Kill the processes with this word in their command; without one all, after a test that failed."""
         for process in self.processes():
-            try:
+            with suppress(psutil.Error):
                 if not word or word in process.cmdline():
                     process.kill()
-            except psutil.Error:
-                continue
 
     def result(self, framework: str, run: int = 1) -> dict[str, Any]:
         """The validated result of a job."""

@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
 
 def node_process(environment: dict[str, str], node: str) -> int:
     """Return the process id of a node's slurmd."""
-    return int(_pid_file(environment, node).read_text())
+    return int((Path(environment["SLURM_CONF"]).parent / f"slurmd-{node}.pid").read_text())
 
 
 def has_step_processes(job: str) -> bool:
@@ -119,10 +119,6 @@ def _runs(environment: dict[str, str], node: str) -> bool:
         return False
 
 
-def _pid_file(environment: dict[str, str], node: str) -> Path:
-    return Path(environment["SLURM_CONF"]).parent / f"slurmd-{node}.pid"
-
-
 @contextmanager
 def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
     with log.open("wb") as output:
@@ -145,8 +141,7 @@ def _idle_nodes(environment: dict[str, str]) -> int:
     return answer.stdout.split().count("idle")
 
 
-def _wait_for(is_true: object, folder: Path) -> None:
-    assert callable(is_true)
+def _wait_for(is_true: Callable[[], bool], folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_true():
         if time.monotonic() > deadline:
@@ -156,11 +151,6 @@ def _wait_for(is_true: object, folder: Path) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return [listener.getsockname()[1] for listener in sockets]
-    finally:
-        for listener in sockets:
-            listener.close()
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [listener.getsockname()[1] for listener in listeners]

@@ -3,9 +3,15 @@
 Real trainings on the CPU, each framework in an environment of its own, which is made here where it is missing.
 """
 
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
+from checkout import ROOT
 
 from tests.support import launching
 from tests.support.launching import (
@@ -22,8 +28,10 @@ from tests.support.launching import (
     run,
     train,
 )
+from train.convert import ConversionError, check_source, convert
+from utils.errors import ConfigError, ForeignFileError
 
-pytestmark = pytest.mark.full("real Bridge, NeMo and torchtitan, about 500 s with their environments")
+FULL = pytest.mark.full("real Bridge, NeMo and torchtitan, about 500 s with their environments")
 STEPS = 12
 NOTED = (("note_samples", 16),)
 
@@ -164,6 +172,7 @@ def trained(name, prefix, tmp_path_factory):
     return train(name, cases_of(name), tmp_path_factory.mktemp(name), prefix)
 
 
+@FULL
 def test_curves_samples_and_learning_rates_are_those_of_mega(name, trained, mega):
     """In bf16 inside the band of mega and hf: their AdamW is torch's, which rounds other last bits of the masters."""
     framework = FRAMEWORKS[name]
@@ -185,6 +194,7 @@ def test_curves_samples_and_learning_rates_are_those_of_mega(name, trained, mega
         assert trained[key].ok["loss_values"][-1] < trained[key].ok["loss_values"][0] - 0.4
 
 
+@FULL
 def test_what_it_reads_back_is_what_mega_reads_back(name, trained, mega):
     framework = FRAMEWORKS[name]
     package, version = framework.version
@@ -195,16 +205,19 @@ def test_what_it_reads_back_is_what_mega_reads_back(name, trained, mega):
         assert trained[key].ok["provenance"]["framework_versions"][package] == version
 
 
+@FULL
 def test_default_that_shines_through_stops_the_job_before_its_first_step(name, trained):
     for (model, *keys), reason in FRAMEWORKS[name].defaults.items():
         assert reason in trained[f"{model} without {keys[0]}"].refused
 
 
+@FULL
 def test_key_that_it_does_not_have_is_an_error(name, trained):
     for key in FRAMEWORKS[name].nonsense:
         assert f"settings map, {name}: {key}" in trained[key].refused
 
 
+@FULL
 def test_native_weights_follow_the_seed_and_are_its_own(name, trained, mega):
     first, again, other = (trained[key].notes[0]["embedding"] for key in NATIVE)
     assert first == again != other
@@ -212,6 +225,7 @@ def test_native_weights_follow_the_seed_and_are_its_own(name, trained, mega):
     assert 8 < trained["native 42"].ok["loss_values"][0] < 10, "ln 4096 is 8.3"
 
 
+@FULL
 def test_two_ranks_that_a_user_starts_have_the_losses_of_one(name, mega, prefix, tmp_path):
     layout = FRAMEWORKS[name].layout
     two = run(name, "llama", tmp_path / "results", prefix, f"DATA_DIR={tmp_path / 'data'}", "CPU_RANKS=2", *layout)
@@ -221,6 +235,7 @@ def test_two_ranks_that_a_user_starts_have_the_losses_of_one(name, mega, prefix,
     assert two["fingerprint"] == one["fingerprint"]
 
 
+@FULL
 @pytest.mark.parametrize("name", ["titan"], indirect=True)
 def test_what_only_torchtitan_has_is_right_and_its_faults_are_seen(name, trained, mega):
     # (2 x 4 layers + 1) norms of 128 channels
@@ -232,6 +247,7 @@ def test_what_only_torchtitan_has_is_right_and_its_faults_are_seen(name, trained
     assert native["init_std"] is None and "std of its own" in native["reasons"]["init_std"]
 
 
+@FULL
 @pytest.mark.parametrize("name", ["titan"], indirect=True)
 def test_a_window_that_no_sequence_exceeds_is_trained_and_said_to_be_missing(name, trained, mega):
     assert_same_work(trained["window"], mega["window"])
@@ -239,6 +255,7 @@ def test_a_window_that_no_sequence_exceeds_is_trained_and_said_to_be_missing(nam
     assert resolved["sliding_window"] is None and "no window" in resolved["reasons"]["sliding_window"]
 
 
+@FULL
 @pytest.mark.parametrize(
     ("model", "settings", "said"),
     [
@@ -252,3 +269,85 @@ def test_setting_that_torchtitan_does_not_have_is_one_line_and_no_result(tmp_pat
     ran = launch("titan", model, tmp_path / "results", prefix, *settings)
     (line,) = ran.stderr.strip().splitlines()
     assert (ran.returncode, said in line, list(tmp_path.rglob("train_*.json"))) == (2, True, [])
+
+
+# A converted checkpoint of NeMo has its name only when it is whole. The import itself needs TransformerEngine, so a
+# stand-in writes what NeMo writes: `context/` and `weights/`.
+
+
+def write_whole(folder):
+    for part, name in (("context", "io.json"), ("weights", "__0_0.distcp")):
+        (folder / part).mkdir(parents=True)
+        (folder / part / name).write_text("x")
+
+
+def test_whole_checkpoint_gets_its_name_and_is_kept(tmp_path):
+    output = tmp_path / "deep" / "nemo_llama"
+    assert convert(output, write_whole)
+    assert (output / "weights" / "__0_0.distcp").exists()
+    assert not convert(output, lambda folder: pytest.fail("it was converted again"))
+    assert {path.name for path in output.parent.iterdir()} == {"nemo_llama", ".nemo_llama.lock"}
+
+
+def test_killed_import_leaves_nothing_under_the_name_that_is_reused(tmp_path):
+    output = tmp_path / "nemo_llama"
+    program = (
+        "import sys, time; from pathlib import Path; from train.convert import convert\n"
+        "def write(folder):\n"
+        "    (folder / 'weights').mkdir(parents=True); (folder / 'weights' / 'half').touch()\n"
+        "    print('half', flush=True); time.sleep(600)\n"
+        "convert(Path(sys.argv[1]), write)"
+    )
+    command = [sys.executable, "-c", program, str(output)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "half\n"
+        process.kill()
+    assert not output.exists()
+    assert convert(output, write_whole) and not (output / "weights" / "half").exists()
+
+
+def test_import_that_returns_without_a_whole_checkpoint_is_an_error(tmp_path):
+    with pytest.raises(ConversionError, match="no weights"):
+        convert(tmp_path / "nemo_llama", lambda folder: (folder / "context").mkdir(parents=True))
+    assert not (tmp_path / "nemo_llama").exists()
+
+
+def test_half_that_somebody_else_left_under_the_name_is_refused(tmp_path):
+    output = tmp_path / "nemo_llama"
+    (output / "context").mkdir(parents=True)
+    with pytest.raises(ForeignFileError, match="nemo_llama: exists, and this suite has not written it"):
+        convert(output, write_whole)
+
+
+def test_second_of_two_at_once_waits_and_finds_the_first_ones(tmp_path):
+    output, inside, go_on = tmp_path / "nemo_llama", threading.Event(), threading.Event()
+
+    def slowly(folder):
+        inside.set()
+        go_on.wait()
+        write_whole(folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(convert, output, slowly)
+        inside.wait()
+        second = pool.submit(convert, output, write_whole)
+        assert not second.done()
+        go_on.set()
+        assert (first.result(), second.result()) == (True, False)
+
+
+def test_source_is_written_as_nemo_wants_it(tmp_path):
+    assert check_source("llama", "meta-llama/Llama-3.1-8B") == "hf://meta-llama/Llama-3.1-8B"
+    (tmp_path / "config.json").touch()
+    assert check_source("llama", str(tmp_path)) == f"hf://{tmp_path}"
+    with pytest.raises(ConfigError, match=r"no generation_config\.json"):
+        check_source("qwen", str(tmp_path))
+
+
+def test_without_transformer_engine_it_is_one_line_and_2():
+    environment = {**os.environ, "PLATFORM": "cpu"}
+    command = [sys.executable, "-m", "train.convert", "mistral"]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("error: convert: got platform cpu, wanted nvd") and "nvcr.io/nvidia/nemo:26.02" in line

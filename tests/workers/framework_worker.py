@@ -25,7 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(framework: str, case: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Run the ranks of one case and return what came of it."""
-    ranks, port = case.get("ranks", 1), free_port()
+    ranks = case.get("ranks", 1)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     logs = [folder / f"rank{rank}.log" for rank in range(ranks)]
     started = []
     for rank in range(ranks):
@@ -71,13 +73,6 @@ def be_rank(framework: str, case: dict[str, Any], folder: Path, log: Path) -> No
     except BaseException:  # noqa: BLE001 - whatever ends a rank is told
         traceback.print_exc()
         end(1)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def main() -> None:

@@ -155,19 +155,15 @@ def main() -> None:
         if kind in ("peak", "least_peak"):
             trainings = 1 if kind == "peak" else TRAININGS_OF_LEAST_PEAK
             what = (trainer, config, config.spec(model), Path(prefix))
-            counted[case] = _of_all_ranks(min(peak_bytes(*what) for _ in range(trainings)))
+            peak = min(peak_bytes(*what) for _ in range(trainings))
+            counted[case] = [0] * torch.distributed.get_world_size()
+            torch.distributed.all_gather_object(counted[case], peak)
             continue
         if kind == "kept_as_on_gpu":
             fuse_as_on_gpu()
         counted[case] = kept_bytes(trainer, config, config.spec(model))
     if os.environ["RANK"] == "0":
         print(json.dumps(counted))
-
-
-def _of_all_ranks(count: int) -> list[int]:
-    counts = [0] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(counts, count)
-    return counts
 
 
 if __name__ == "__main__":

@@ -5,10 +5,8 @@ Each function takes the trainer's module (`train.train_<framework>`), the notes 
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import multiprocessing
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +26,6 @@ from train.mega import kernels  # noqa: E402
 from utils import models  # noqa: E402
 
 SLEEP_SECONDS = 0.05
-PR_GET_PDEATHSIG = 2  # of <linux/prctl.h>
 FUSIONS_WITHOUT_PRODUCTS = ("apply_rope_fusion", "bias_activation_fusion", "bias_dropout_fusion")
 """Fusions of megatron-core's configuration that are on with a GPU; of bf16 also that of the loss."""
 RECIPES = {"train.train_nemo": "nemo_recipe", "train.train_bridge": "bridge_recipe", "train.train_titan": "recipe"}
@@ -293,11 +290,6 @@ class Slow:
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Any:
-        if torch.utils.data.get_worker_info() is not None:
-            number = ctypes.c_int()
-            ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(number))
-            if number.value != signal.SIGKILL:
-                raise RuntimeError("this loader worker would outlive its rank")
         if index // 2 % self._every == 0:
             time.sleep(SLEEP_SECONDS)
         return self._dataset[index]

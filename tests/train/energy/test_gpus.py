@@ -78,17 +78,12 @@ DIES = (  # one package: the first die reports the power of both, the second non
 )
 EIGHT = [f"0000:{17 + number}:00.0" for number in range(8)]
 SOCKETS = [{"bus_id": one, "hip": hip, "serial": f"0x{hip + 1}", "name": MI300X} for hip, one in enumerate((A, B))]
+PARTITION = {"serial": "0x1", "name": MI300X}
+"""Of an MI300X in DPX or CPX; each device with counter and power."""
 NO_ENERGY = dict.fromkeys(("joules", "avg_watts", "joules_per_token", "counter_joules"))
 UNKNOWN = {"clock": "N/A", "temperature": "N/A", "use": "N/A", "has_average": False}
 NO_STATE = dict.fromkeys(("mean_sm_clock_mhz", "mean_temperature_celsius", "mean_gpu_use_percent"))
 BY_POWER = {"counter_joules": None, "joules": 5000, "integrated_joules": 5000, "method": "gpu_power"}
-
-
-def partitions(count):
-    """An MI300X in DPX or CPX; each device with counter and power."""
-    return [
-        {"bus_id": f"0000:17:00.{number}", "hip": number, "serial": "0x1", "name": MI300X} for number in range(count)
-    ]
 
 
 def rising(node):
@@ -123,7 +118,7 @@ CASES = {
     ),
     **{
         f"{count} partitions of one socket may each report the whole": (
-            *("amd", partitions(count), {}),
+            *("amd", [PARTITION | {"bus_id": f"0000:17:00.{number}", "hip": number} for number in range(count)], {}),
             *(NO_ENERGY | {"integrated_joules": None}, {"joules": "several devices share this package"}),
         )
         for count in (2, 8)
@@ -283,9 +278,7 @@ def test_time_of_one_machine_is_found_on_the_clock_of_another(machine):
 @VENDORS
 @pytest.mark.parametrize("use", [0, 37])
 def test_idle_power_is_that_before_the_ranks_and_only_of_an_idle_gpu(machine, platform, use):
-    def ready(node):
-        node.ready = 2.0
-
-    found = of_gpus(platform, machine({"bus_id": A, "watts": 90.0, "use": use}), [A], change=ready)
+    clock = machine({"bus_id": A, "watts": 90.0, "use": use})
+    found = of_gpus(platform, clock, [A], change=lambda node: setattr(node, "ready", 2.0))
     assert found["idle_watts"] == (None if use > 5 else pytest.approx(90.0))
     assert use <= 5 or "was 37 % used before the job" in found["reasons"]["idle_watts"]

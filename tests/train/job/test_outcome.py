@@ -1,6 +1,7 @@
 """However a job ends, it leaves one result with the status, the reason and the exit code that belong to its end.
 
-Stand-in ranks end in a chosen way under the real launcher.
+Stand-in ranks end in a chosen way under the real launcher. No process and no temporary folder outlives its job, not
+even one in a session of its own or of a killed launcher.
 """
 
 from __future__ import annotations
@@ -9,11 +10,18 @@ import errno
 import itertools
 import os
 import re
+import signal
 import subprocess
+import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGABRT, SIGKILL, SIGSEGV
+from unittest.mock import Mock
 
+import psutil
 import pytest
+from processes import wait_until_gone
 
 from tests.support.launching import Launcher
 
@@ -166,11 +174,6 @@ def test_output_folder_that_is_gone_is_not_made_anew(fault, job):
     assert "Traceback" not in ended.err and not ended.output.exists()
 
 
-def test_output_folder_that_is_replaced_is_a_failure(job):
-    ended = job.run(ranks="output.rename(str(output) + '_renamed'); output.mkdir(); result()")
-    assert ended.code == 1 and "attempt1.log was deleted, moved or replaced" in ended.result["reason"]
-
-
 @needs_root
 def test_disk_that_can_only_be_read_is_named(job):
     results = job.output / "one"
@@ -217,10 +220,96 @@ def test_room_for_the_result_is_reserved_while_the_job_runs_and_only_its_own_lef
 
 
 def test_job_is_not_started_where_its_result_has_no_room(job, monkeypatch):
-    def full(*arguments):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     ended = job.run(ranks="print('started')")
     assert ended.code == 2 and "make room" in ended.err and "started" not in ended.out
     assert list(job.output.glob("*.json")) + list(job.output.glob(".train*")) == []
+
+
+# Processes and temporary folders
+
+LEAVES = """
+sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_DFL); print(1, flush=True); time.sleep(600)"
+orphan = subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True, stdout=subprocess.PIPE)
+orphan.stdout.readline()
+temporary = Path(os.environ["TMPDIR"])
+(temporary / "torchelastic_1").mkdir()
+print("started", orphan.pid, os.getpid(), temporary, flush=True)
+"""
+"""Ranks that leave a process behind, in a session of its own, and a folder."""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The temporary folder of the machine."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """A function that starts a launcher whose ranks hang; returns it, a rank, and the folder of the ranks."""
+    running = []
+
+    def start(name, **options):
+        process = Launcher(tmp_path / name, monkeypatch).start(ranks=LEAVES + "time.sleep(600)", **options)
+        line = next(line for line in process.stdout if line.startswith("started "))
+        _, orphan, rank, folder = line.split()
+        running.extend(psutil.Process(int(pid)) for pid in (process.pid, orphan))
+        return process, psutil.Process(int(rank)), folder
+
+    yield start
+    for process in running:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+deaf = pytest.param(
+    LEAVES.replace("SIG_DFL", "SIG_IGN"),
+    marks=pytest.mark.full("an orphan that is deaf to SIGTERM gets 10 s, about 12 s"),
+)
+
+
+@pytest.mark.parametrize("ranks", [LEAVES, deaf], ids=("orphan", "deaf orphan"))
+def test_what_the_ranks_left_is_ended_and_their_folder_goes(ranks, place, tmp_path, monkeypatch):
+    ended = Launcher(tmp_path / "job", monkeypatch).run(ranks=ranks + "result()")
+    _, orphan, _, folder = next(line for line in ended.out.splitlines() if line.startswith("started ")).split()
+    assert ended.code == 0
+    wait_until_gone([one for one in psutil.process_iter() if one.pid == int(orphan)])
+    assert folder.startswith(f"{place}/") and list(place.glob("tprimat_*")) == []
+
+
+def test_killed_launcher_takes_its_ranks_along_and_the_next_one_removes_its_folder_alone(
+    place, started, tmp_path, monkeypatch
+):
+    killed, rank, left = started("killed")
+    killed.kill()
+    killed.wait()
+    wait_until_gone([rank])
+    assert os.path.isdir(left)  # noqa: PTH112
+    running, _, used = started("running", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert not os.path.isdir(left) and os.path.isdir(used)  # noqa: PTH112
+    (place / "tprimat_file").touch()
+    (place / "tprimat_results").mkdir()
+    (place / "kept").mkdir()
+    lock = next(path for path in place.glob("tprimat_*/.*") if path.is_file())
+    (place / "kept" / lock.name).touch()
+    (place / "tprimat_link").symlink_to(place / "kept")
+    if os.geteuid() == 0:  # only root can give a folder to another user
+        (place / "tprimat_theirs").mkdir()
+        (place / "tprimat_theirs" / lock.name).touch()
+        os.chown(place / "tprimat_theirs" / lock.name, 12345, 12345)
+    before = sorted(place.rglob("*"))
+    third = Launcher(tmp_path / "third", monkeypatch).start(ranks="result()")
+    assert third.communicate(timeout=60) and third.returncode == 0
+    assert [path for path in before if not path.exists()] == [], "of a running launcher, of a user, no launcher's"
+    running.send_signal(signal.SIGHUP)  # ignored, as under nohup
+    time.sleep(0.5)
+    assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode == 128 + signal.SIGTERM and "interrupted by SIGTERM" in said
+    assert not os.path.isdir(used)  # noqa: PTH112

@@ -278,7 +278,7 @@ def test_result_has_the_measured_steps_and_names_the_profiled_ones(report_of, tm
 TWO_RANKS = """
 import io, json, os, sys
 import torch
-from tests.train.job.test_recorder import CpuDevice, StepRecorder
+from train.job.recorder import CpuDevice, StepRecorder
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)

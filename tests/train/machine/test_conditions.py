@@ -1,4 +1,7 @@
-"""The conditions of a job: what disturbs it is said before it and recorded in its result; STRICT=1 refuses the job."""
+"""The conditions of a job: what disturbs it is said before it and recorded in its result; STRICT=1 refuses the job.
+
+Ranks get variables of known names and no secret, and the result names what they got.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ import resource
 import sys
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from smi_machine import H100, amd_process, mi300x_metric, mi300x_static
 
-from example import example_result
 from train import matrix
 from utils.results import store
 from utils.results.schema import OPTIONAL_SECTIONS
@@ -40,6 +43,7 @@ NUMA = {"proc/sys/kernel/numa_balancing": "1\n", "sys/devices/system/node/node0/
 TWO_NODES = NUMA | {"sys/devices/system/node/node1/meminfo": ""}
 GOVERNOR = {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
 SWAP = {"proc/meminfo": "MemTotal: 16000000 kB\nSwapTotal: 9000000 kB\nSwapFree: 4000000 kB\n"}
+INFINIBAND = {"dev/infiniband/uverbs0": ""}
 LEVEL, LIMIT = "AMDSMI_DEV_PERF_LEVEL_", {"clocks.applications.graphics": "1200"}
 CAP_600 = {"limit": {"max_power": {"value": 750, "unit": "W"}, "socket_power": {"value": 600, "unit": "W"}}}
 USE = {"gfx_activity": {"value": 97, "unit": "%"}}
@@ -75,15 +79,19 @@ HANDICAPS = [
     ("nvd", {}, GOVERNOR, "machine: the cores' governor is powersave"),
     ("amd", {}, SWAP, "machine: 5.1 GB are swapped out"),  # 5,000,000 KiB
     ("cpu", {}, GOVERNOR | SWAP, None),
+    ("nvd", {}, {resource.RLIMIT_NOFILE: 1024}, "machine: a process may open 1024 files"),
+    ("cpu", {}, {resource.RLIMIT_NOFILE: 1024}, None),
+    ("nvd", {}, INFINIBAND | {resource.RLIMIT_MEMLOCK: 8_000_000}, "machine: a process may lock 0.008 GB"),
+    ("nvd", {}, {resource.RLIMIT_MEMLOCK: 8_000_000}, None),
 ]
-"""Platform, changes of its GPU, of AMD's metric or of the machine's files, and the beginning of the one warning."""
+"""Platform, changes of its GPU, of AMD's metric or of the machine's files and limits, beginning of the one warning."""
 
 
 @pytest.mark.parametrize(("platform", "gpu", "more", "said"), HANDICAPS)
-def test_each_handicap_is_one_line_that_strict_refuses(platform, gpu, more, said, host, job):
-    is_files = any("/" in name for name in more)
-    install(host, platform, gpu, None if is_files else more)
-    write(host.root, more if is_files else {})
+def test_each_handicap_is_one_line_that_strict_refuses(platform, gpu, more, said, host, job, limits):
+    limits.update({name: limit for name, limit in more.items() if isinstance(name, int)})
+    write(host.root, {name: text for name, text in more.items() if "/" in str(name)})
+    install(host, platform, gpu, {name: value for name, value in more.items() if name in ("usage", "perf_level")})
     ended = job.run("STRICT=1", platform=platform, framework="hf")
     if said is None:
         assert ended.code == 1 and ended.result["warnings"] == []
@@ -91,23 +99,6 @@ def test_each_handicap_is_one_line_that_strict_refuses(platform, gpu, more, said
         assert ended.code == 2 and ended.err.startswith(f"error: STRICT=1: {said}"), ended.err
         assert len(re.findall(r"(?:gpu( \d)?|machine): ", ended.err)) == 1 and ended.err.count("\n") == 1
         assert list(job.output.rglob("train_*")) == [], "nothing was started"
-
-
-@pytest.mark.parametrize(
-    ("which", "limit", "said"),
-    [
-        (resource.RLIMIT_NOFILE, 1024, "machine: a process may open 1024 files"),
-        (resource.RLIMIT_MEMLOCK, 8_000_000, "machine: a process may lock 0.008 GB"),
-    ],
-)
-def test_low_limit_of_a_process_is_warned_of_beside_gpus_only(which, limit, said, host, job, limits):
-    limits[which] = limit
-    write(host.root, {"dev/infiniband/uverbs0": ""})
-    install(host, "nvd", {})
-    assert job.run("STRICT=1", platform="nvd", framework="hf").err.startswith(f"error: STRICT=1: {said}")
-    assert job.run("STRICT=1").code == 1
-    (host.root / "dev/infiniband/uverbs0").unlink()
-    assert (job.run("STRICT=1", platform="nvd", framework="hf").code == 1) == (which == resource.RLIMIT_MEMLOCK)
 
 
 def test_small_shared_memory_and_busy_cores_are_warned_of(host, job, monkeypatch):
@@ -162,16 +153,14 @@ def test_of_two_gpus_the_worse_one_is_recorded_and_what_slows_a_job_is_said_afte
     answers = (
         f"path = Path({str(host.answers / 'nvidia.json')!r}); import json; machine = json.loads(path.read_text())\n"
     )
-    started = time.monotonic()
     ended = job.run(ranks=answers + hot + "\npath.write_text(json.dumps(machine))", platform="nvd", framework="hf")
-    wall = time.monotonic() - started
     section = is_valid(ended)
     assert (section["gpu_tool"], section["gpu_count"], section["driver_version"]) == ("nvidia-smi", 2, "550.54.15")
     assert (section["power_cap_watts"], section["default_power_cap_watts"]) == (500.0, 700.0)
     assert (section["temperature_before_celsius"], section["max_sm_clock_mhz"]) == (64.0, 1980.0)
     assert section["throttle_before"] == ["gpu_idle"]
     assert section["throttle_after"] == ["gpu_idle", "hw_thermal_slowdown"]
-    assert 0 < 100 * 0.1 / section["throttled_percent"]["hw_thermal_slowdown"] <= wall, "0.1 s, on the second GPU"
+    assert section["throttled_percent"]["hw_thermal_slowdown"] > 0, "0.1 s, on the second GPU"
     assert section["other_processes"] == 1, "who started the job is none"
     warnings = ended.result["warnings"]
     assert [line.split(";")[0].split(" %")[0] for line in warnings[:3]] == [
@@ -205,26 +194,8 @@ def test_share_of_time_of_amd_comes_from_its_samples_unless_the_driver_was_loade
     assert found == (None if share is None else {"ppt": share}), "500 of 2,000 samples"
 
 
-@pytest.mark.parametrize(("count", "words"), [(9, "1 more process holds"), (10, "2 more processes hold")])
-def test_only_the_first_eight_processes_are_listed_and_the_others_counted(count, words, host, job):
-    one = {"gpu_uuid": H100["uuid"], "used_memory": "1", "process_name": "python"}
-    host.nvidia(H100, processes=[one | {"pid": str(4_000_000 + number)} for number in range(count)])
-    said = job.run("STRICT=1", platform="nvd", framework="hf").err
-    assert said.count("gpu: process ") == 8 and f"gpu: {words} GPUs; see ./shell/gpu.sh" in said
-
-
-def test_interrupted_job_is_not_looked_at_again(host, job):
-    install(host, "nvd", {})
-    interrupt = "os.kill(os.getppid(), 2); time.sleep(60)"
-    section = is_valid(job.run(ranks=interrupt, platform="nvd", framework="hf"))
-    assert section["reasons"]["throttle_after"] == "nobody looked after the job"
-
-
 def test_result_that_cannot_be_written_again_keeps_its_numbers(host, job, monkeypatch):
-    def full(*arguments, **options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store, "write", full)
+    monkeypatch.setattr(store, "write", Mock(side_effect=OSError(28, "No space left on device")))
     ended = job.run(ranks="result()")
     assert ended.code == 0 and ended.result["status"] == "ok" and "conditions" not in ended.result
     for lost in ("energy", "conditions"):
@@ -241,11 +212,85 @@ def test_strict_refuses_a_whole_matrix_before_its_data_are_made(host, tmp_path, 
     assert not (tmp_path / "made").exists() and list(tmp_path.rglob("train_*")) == []
 
 
-def test_section_that_breaks_the_schema_is_refused_and_an_older_one_is_read_whole(host, job, tmp_path):
-    section = is_valid(job.run())
-    wrong = store.problems(example_result(conditions=section | {"power_cap_watts": "700"}))
-    assert wrong == ["conditions.power_cap_watts: got '700', wanted finite number"]
-    del section["partition"]
-    (tmp_path / "new.json").write_text(json.dumps(example_result(conditions=section)))
-    assert store.read(tmp_path / "new.json")["conditions"]["partition"] is None
-    assert store.problems(example_result()) == [], "a result without the section"
+# Variables of the ranks
+
+ENV_NAMES = "TPRIMAT_ENV_NAMES"
+TOKEN = "hf_" + "".join(chr(ord("a") + (5 * place) % 26) for place in range(34))
+WORD = "open" + "-sesame-" * 2
+PLANTED = {
+    "HF_TOKEN": TOKEN,
+    "WANDB_API_KEY": WORD,
+    "PIP_INDEX_URL": f"https://ann:{WORD}@index.example/simple",
+    "HTTPS_PROXY": f"http://ann:{WORD}@proxy.example:3128",
+    "CONTAINER_ARGS": f"--env X={TOKEN}",
+    "MY_NOTE": TOKEN,
+    "NCCL_FOO": TOKEN,
+    "UCX_PROXY": f"http://ann:{WORD}@proxy.example:3128",
+    "NCCL_PW": WORD,
+    "MY_OWN": TOKEN,
+}
+WITHHELD = ["MY_OWN", "NCCL_FOO", "NCCL_PW", "UCX_PROXY"]
+"""Those of a name that is passed, so that only their value, or what the name means, keeps them out."""
+CHOSEN = {"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": "backend:native", "MY_NUMBER": "7"}
+
+
+@pytest.fixture
+def ranks_get(job, monkeypatch):
+    """Returns a function that starts stand-in ranks with more variables; it returns what they got, and their end."""
+
+    def run(variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        ended = job.run(framework="hf", ranks="import json; print('got', json.dumps(dict(os.environ)))")
+        got = [line.removeprefix("got ") for line in ended.out.splitlines() if line.startswith("got ")]
+        return json.loads(got[0]) if got else {}, ended
+
+    return run
+
+
+def test_ranks_get_what_is_known_or_asked_for_and_no_secret_which_is_written_nowhere(ranks_get):
+    seen, ended = ranks_get(PLANTED | CHOSEN | {ENV_NAMES: "MY_OWN,MY_NUMBER"})
+    assert not seen.keys() & PLANTED.keys()
+    assert not [name for name, value in seen.items() if TOKEN in value or WORD in value]
+    assert {name: seen.get(name) for name in CHOSEN} == CHOSEN
+    result = ended.result
+    passed = result["provenance"]["environment_passed"]
+    assert {*CHOSEN, "PATH", "TPRIMAT_SETTINGS"} <= set(passed) <= seen.keys() and passed == sorted(passed)
+    assert result["provenance"]["environment_withheld"] == WITHHELD
+    (warning,) = (line for line in result["warnings"] if line.startswith("environment: "))
+    assert warning.endswith(": " + ", ".join(WITHHELD)) and f"warning: {warning}\n" in ended.err
+    texts = [path.read_text() for path in ended.output.rglob("*") if path.is_file()]
+    assert not [text for text in [ended.out, ended.err, *texts] if TOKEN in text or WORD in text]
+
+
+@pytest.mark.parametrize("bad", [f"A={TOKEN}", "A B", "A,$B"])
+def test_list_of_names_that_holds_something_else_is_refused_without_repeating_it(bad, ranks_get):
+    _, ended = ranks_get({ENV_NAMES: bad})
+    assert ended.code == 2 and f"{ENV_NAMES}: wanted names of variables" in ended.err
+    assert TOKEN not in ended.err
+
+
+SECRET_NAMES = ("NCCL_PW", "NCCL_API_KEY", "SLURM_JWT", "HIP_ACCESS_KEY", "OMPI_DB_PWD", "UCX_SECRET")
+HONEST = {
+    **dict.fromkeys(("TOKENIZERS_PARALLELISM", "NCCL_IB_PKEY", "TRITON_KEYED_CACHE", "PRIMUS_PATH"), "X"),
+    # of AMD's benchmark
+    **dict.fromkeys(("HSA_NO_SCRATCH_RECLAIM", "NVTE_CK_USES_BWD_V3", "GPU_MAX_HW_QUEUES", "NCCL_NVLS_ENABLE"), "1"),
+    **dict.fromkeys(("PRIMUS_TURBO_ATTN_V3_ATOMIC_FP32", "NVTE_CK_IS_V3_ATOMIC_FP32"), "1"),
+    "TPRIMAT_GIT_COMMIT": "3bceea6f" * 5,
+    "TPRIMAT_IMAGE": "localhost/tprimat:nvd",
+    "TPRIMAT_IMAGE_DIGEST": "sha256:" + "0123456789abcdef" * 4,
+    "NVIDIA_PATHS": "/opt/rocm/lib:/usr/lib/x86_64-linux-gnu",
+    "CUDA_VISIBLE_DEVICES": "GPU-5c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d,GPU-6c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:512",
+    "SLURM_JOB_NODELIST": "n[1-2],gpu-017.cluster.example",
+}
+"""Names and values that only look similar to those of secrets."""
+
+
+def test_name_that_means_a_secret_is_withheld_under_any_prefix_and_a_similar_one_is_passed(ranks_get):
+    hidden = f"NCCL_{TOKEN}"
+    asked = ",".join(SECRET_NAMES[:3])
+    seen, ended = ranks_get(dict.fromkeys(SECRET_NAMES, "x") | HONEST | {hidden: "1", ENV_NAMES: asked})
+    assert not seen.keys() & {*SECRET_NAMES, hidden}, "also those that were asked for by name"
+    assert TOKEN not in ended.out + ended.err and "environment: not passed to the ranks" in ended.err
+    assert {name: seen.get(name) for name in HONEST} == HONEST

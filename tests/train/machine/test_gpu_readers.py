@@ -42,18 +42,8 @@ def test_a_driver_in_trouble_is_an_error_with_its_words_and_never_no_gpu(host: M
         gpus.read("nvd")
 
 
-def with_throttling(metric: dict[str, Any], **states: Any) -> dict[str, Any]:
-    """AMD SMI 24.7 (ROCm 6.3): the example of its changelog."""
-    throttle: dict[str, Any] = {"accumulation_counter": 3808991, "prochot_accumulated": 0, "ppt_accumulated": 585613}
-    throttle |= {"socket_thermal_accumulated": 2190, "vr_thermal_accumulated": 0, "hbm_thermal_accumulated": 0}
-    names = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
-    throttle |= {f"{name}_violation_status": "NOT ACTIVE" for name in names}
-    throttle |= {f"{name}_violation_activity": {"value": 0, "unit": "%"} for name in names}
-    return metric | {"throttle": throttle | states}
-
-
 def mi355x() -> tuple[dict[str, Any], dict[str, Any]]:
-    """AMD SMI 26.2 (ROCm 7.2): a key around the list, the cap under ppt0."""
+    """AMD SMI 26.2 (ROCm 7.2): a key around the list, the cap under ppt0; `throttle` as in its changelog."""
     watts = {"socket_power_limit": {"value": 1400, "unit": "W"}, "max_power_limit": {"value": 1400, "unit": "W"}}
     static = mi300x_static() | {
         "asic": {"market_name": "AMD Instinct MI355X"},
@@ -61,7 +51,12 @@ def mi355x() -> tuple[dict[str, Any], dict[str, Any]]:
         "limit": {"ppt0": watts, "ppt1": dict.fromkeys(("socket_power_limit", "max_power_limit"), "N/A")},
         "partition": {"accelerator_partition": "SPX", "memory_partition": "NPS1", "partition_id": 0},
     }
-    metric = with_throttling(mi300x_metric(), ppt_violation_status="ACTIVE")
+    names = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
+    counted = dict.fromkeys((f"{name}_accumulated" for name in names), 0)
+    throttle = {"accumulation_counter": 3808991, **counted, "ppt_accumulated": 585613}
+    throttle |= {"socket_thermal_accumulated": 2190} | {f"{name}_violation_status": "NOT ACTIVE" for name in names}
+    throttle |= {f"{name}_violation_activity": {"value": 0, "unit": "%"} for name in names}
+    metric = mi300x_metric() | {"throttle": throttle | {"ppt_violation_status": "ACTIVE"}}
     metric["mem_usage"] = {"total_vram": {"value": 294896, "unit": "MB"}, "used_vram": {"value": 283, "unit": "MB"}}
     return {"gpu_data": [static]}, {"gpu_data": [metric]}
 
@@ -211,15 +206,6 @@ def test_output_of_the_tools_becomes_the_same_fields_and_every_null_has_a_reason
     assert every_null_has_a_reason(reading)
 
 
-@pytest.mark.parametrize(("fields", "calls"), [(None, 2), (FIELDS, 4)])
-def test_gpus_and_processes_are_asked_once_each_and_twice_more_where_names_are_refused(
-    host: Machine, fields: list[str] | None, calls: int
-) -> None:
-    host.nvidia(H100 | {OLD: "0x0000000000000000"}, fields=fields)
-    gpus.read("nvd")
-    assert len(host.calls()) == calls
-
-
 def test_processes_of_amd_have_their_gpu_and_memory(host: Machine) -> None:
     nobody = {"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]}
     processes = [{"gpu": 0, "process_list": [amd_process(4242, 121_000_000_000)]}, nobody]
@@ -228,18 +214,15 @@ def test_processes_of_amd_have_their_gpu_and_memory(host: Machine) -> None:
     assert (process.process_id, process.gpu, process.memory_gb) == (4242, 0, 121.0)
 
 
-def test_a_tool_that_fails_or_prints_something_else_is_an_error_with_its_words(host: Machine) -> None:
+def test_a_tool_that_is_missing_or_fails_or_prints_something_else_is_an_error_with_its_words(host: Machine) -> None:
+    with pytest.raises(gpus.GpuToolError, match="amd-smi is not installed"):
+        gpus.read("amd")
     host.amd([], [])
     (host.answers / "amd_static.json").write_text("{")
     with pytest.raises(gpus.GpuToolError, match="amd-smi static --json: got '{.*', wanted JSON"):
         gpus.read("amd")
     (host.answers / "amd_broken").write_text("amdsmi cannot be imported")
     with pytest.raises(gpus.GpuToolError, match=r"amd-smi static.*amdsmi cannot be imported"):
-        gpus.read("amd")
-
-
-def test_a_missing_tool_is_an_error_that_names_it(host: Machine) -> None:
-    with pytest.raises(gpus.GpuToolError, match="amd-smi is not installed"):
         gpus.read("amd")
 
 

@@ -8,7 +8,6 @@ packages here are stand-ins: the names and parameters of its releases, without a
 """
 
 import functools
-import logging
 import os
 import subprocess
 import sys
@@ -19,19 +18,12 @@ from checkout import ROOT
 from toydata import write_toy_data
 
 from tests.support.launching import assert_same_work, case, python_of, train
-from train.mega import engine, model, optimizer, recompute
+from train.mega import engine, optimizer, recompute
 from utils.errors import ConfigError
 
 BOUND = 1e-6
 """Largest relative difference of a loss or gradient norm. Measured: none at all, 22 November 2026, on x86-64."""
 VERSION = "import importlib.metadata as m; print(m.version('megatron-core'))"
-
-
-@pytest.mark.parametrize("name", ["get_main_grads_for_grad_norm", "get_grads_for_grad_norm"])
-def test_the_gradients_of_the_norm_are_found_by_either_name(name):
-    assert optimizer.gradients_of_norm(SimpleNamespace(**{name: lambda: ["a gradient"]})) == ["a gradient"]
-    with pytest.raises(AttributeError, match="get_main_grads_for_grad_norm"):
-        optimizer.gradients_of_norm(SimpleNamespace())
 
 
 @pytest.mark.parametrize("is_partial", [False, True], ids=["0.16", "0.19"])
@@ -53,14 +45,6 @@ def test_a_linear_layer_gets_its_values_in_the_order_of_the_installed_release(mo
     settings = {name: name.upper() for name in reversed(order) if name != "wgrad_deferral_limit"}
     wanted = tuple(None if name == "wgrad_deferral_limit" else name.upper() for name in order)
     assert recompute.linear_values(settings) == wanted
-
-
-def test_only_the_known_messages_are_silenced(caplog):
-    model.silence_known_messages()
-    for name, beginning in model.KNOWN_MESSAGES.items():
-        logging.getLogger(name).warning("%s. Please read on", beginning)
-        logging.getLogger(name).warning("something else")
-    assert [record.getMessage() for record in caplog.records] == ["something else"] * len(model.KNOWN_MESSAGES)
 
 
 CALL = {"no_weight_decay_cond": None, "scale_lr_cond": None, "lr_mult": 1.0, "use_gloo_process_groups": True}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
+from tests.support.launching import results
 from train import train_prim
 
 STANDIN = Path(__file__).parent / "primus_standin" / "root"
@@ -31,17 +32,6 @@ def primus(tmp_path: Path) -> Path:
 @pytest.fixture
 def where(tmp_path: Path, prefix: Path) -> tuple[str, ...]:
     return (f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
-
-
-@pytest.fixture
-def result_of(tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    """Return what reads the one result of the jobs of a test."""
-
-    def read() -> dict[str, Any]:
-        (path,) = (tmp_path / "output").rglob("train_*.json")
-        return dict(json.loads(path.read_text()))
-
-    return read
 
 
 @pytest.fixture
@@ -65,7 +55,7 @@ def launch(primus: Path, where: tuple[str, ...]) -> Callable[..., subprocess.Pop
 
 
 @pytest.fixture
-def run_job(primus: Path, where: tuple[str, ...], tmp_path: Path, monkeypatch, result_of) -> Callable[..., Any]:
+def run_job(primus: Path, where: tuple[str, ...], tmp_path: Path, monkeypatch) -> Callable[..., Any]:
     """Return what runs one job in this process and gives back its exit code and its result."""
 
     def run(*settings: str, model: str = "llama", device: str = "pretended device", **standin: str) -> Any:
@@ -85,7 +75,9 @@ def run_job(primus: Path, where: tuple[str, ...], tmp_path: Path, monkeypatch, r
         command = ["train_prim", "--platform", "amd", "--model", model, *SHORT, *where, *settings]
         monkeypatch.setattr(sys, "argv", command)
         (tmp_path / "output" / "logs").mkdir(parents=True, exist_ok=True)
-        return train_prim.main(), result_of()
+        code = train_prim.main()
+        (result,) = results(tmp_path / "output").values()
+        return code, result
 
     return run
 

@@ -119,31 +119,6 @@ def test_a_compiled_region_moves_its_arguments_and_results_once_and_keeps_no_tem
     assert recording.memory.total_bytes == before
 
 
-def test_live_bytes_of_a_small_step_are_those_by_hand(recording):
-    memory, rows, weight = recording.memory, torch.zeros(ROWS, WIDE), torch.nn.Parameter(torch.zeros(WIDE, OUT))
-    recording.file("weights", [weight])
-    loss = (rows @ weight).relu().sum()
-    # relu keeps its result and not its input, sum() keeps nothing; the loss is one number
-    assert memory.bytes_by_kind["activations"] == 4 * (ROWS * WIDE + ROWS * OUT + 1)
-    memory.forget_peak()
-    loss.backward()
-    assert memory.bytes_by_kind["weights"] == memory.bytes_by_kind["workspace"] == 4 * WIDE * OUT, "its gradient"
-    recording.file("gradients", [weight.grad])
-    assert (memory.bytes_by_kind["gradients"], memory.bytes_by_kind["workspace"]) == (4 * WIDE * OUT, 0)
-    weight.grad = None
-    assert memory.bytes_by_kind["gradients"] == 0
-    assert sum(memory.peak_by_kind.values()) == memory.peak_bytes >= memory.total_bytes
-
-
-def test_views_share_one_storage_and_one_that_is_given_back_and_taken_again_counts_as_such(recording):
-    tensor = torch.zeros(100)
-    parts = tensor.view(10, 10).unbind()
-    for size, wanted in ((None, 400), (0, 0), (400, 400)):
-        if size is not None:
-            tensor.untyped_storage().resize_(size)
-        assert (len(parts), recording.memory.total_bytes) == (10, wanted)
-
-
 def step_of(model, optimizer):
     tokens = torch.zeros(2, 16, dtype=torch.int64)
     model(input_ids=tokens, labels=tokens).loss.backward()
@@ -253,14 +228,3 @@ def test_a_lent_device_refuses_by_name_what_it_has_not_and_has_its_own_kernels()
         "stand_in __init__.py: `can_device_access_peer` of torch.cuda is not lent",
         "['aten::silu_backward']",  # with a kernel on the device it is not composed of others
     ]
-
-
-@pytest.mark.parametrize(("accumulation", "products"), [(8, 2 + 3 + 3 + 5 * 3), (3, 8)])
-def test_micro_batches_left_out_are_like_the_last_but_one_that_ran(accumulation, products, monkeypatch):
-    for name in ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
-        monkeypatch.setattr(one_rank, name, lambda hook: None)  # a hook would stay for all optimizers of this process
-    made = one_rank.Steps(SimpleNamespace(memory=SimpleNamespace()))
-    # before the first micro batch; the first, a steady one, and the last with the optimizer's step
-    made.segments = [Counter({"zero": 1}), Counter({"first": 1, "mm": 2}), Counter(mm=3), Counter(mm=3, reduce=5)]
-    total = made.events(SimpleNamespace(gradient_accumulation=accumulation))
-    assert total == {"zero": 1, "first": 1, "mm": products, "reduce": 5}

@@ -1,5 +1,6 @@
 """The command rehearses the trainers' own code: its figures against formulas, estimates and real allocations."""
 
+import functools
 import json
 import os
 import subprocess
@@ -52,13 +53,11 @@ FULL = pytest.mark.full("a rehearsal of mega with a window, about 5 s")
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
     """Return what gives the JSON, the text and the path of a case, rehearsed once."""
-    done = {}
 
+    @functools.cache
     def run(case):
-        if case not in done:
-            path = tmp_path_factory.mktemp(case) / "new.json"
-            done[case] = *rehearsed(path, *(word.format(folder=path.parent) for word in CASES[case])), path
-        return done[case]
+        path = tmp_path_factory.mktemp(case) / "new.json"
+        return *rehearsed(path, *(word.format(folder=path.parent) for word in CASES[case])), path
 
     return run
 
@@ -67,13 +66,11 @@ def rehearsal(tmp_path_factory):
 def test_the_json_has_the_keys_of_the_contract_and_claims_no_measurement(case, rehearsal):
     content, text, path = rehearsal(case)
     assert set(content) >= KEYS and content["measured"] is False and "rehearsed, not measured" in text.lower()
-    for row in content["operators"]:
-        assert {"name", "shapes", "dtypes", "count", "flops", "bytes"} <= set(row)
-        assert len(row["shapes"]) == len(row["dtypes"])
+    keys = {"name", "shapes", "dtypes", "count", "flops", "bytes"}
+    assert all(keys <= set(row) and len(row["shapes"]) == len(row["dtypes"]) for row in content["operators"])
     assert all({"name", "bytes", "count"} <= set(row) for row in content["collectives"])
     assert {one.name for one in path.parent.iterdir()} == {"new.json"}, "only the file that was named"
-    for figure in (content["peak_memory_gb"], content["flops_per_token"] / 1e9):
-        assert f"{figure:.3g}" in text
+    assert f"{content['peak_memory_gb']:.3g}" in text and f"{content['flops_per_token'] / 1e9:.3g}" in text
 
 
 @pytest.mark.parametrize("case", ["pipeline", "trainer", "alone", "cpu"])
@@ -165,16 +162,6 @@ def test_hf_runs_transformers_own_operators_and_needs_the_estimate(case, rehears
     assert counts["aten::silu"] == micro_batches * layers and counts["aten::rsqrt"] == micro_batches * (2 * layers + 1)
     assert counts["aten::_log_softmax"] == micro_batches
     assert [name for name in counts if name.startswith("compiled::")] == ["compiled::update"], "the optimizer alone"
-
-
-def test_hf_on_one_gpu_adds_each_gradient_to_a_float32_sum(rehearsal):
-    content = rehearsal("alone")[0]
-    spec, micro_batches = models.get("llama", "tiny"), 16 // 4
-    weight = [spec.vocab_size, spec.hidden_size]
-    added = [row for row in content["operators"] if row["name"] == "aten::add_" and row["shapes"][0] == weight]
-    # of embedding and output layer; the first micro batch leaves its own gradient
-    assert sum(row["count"] for row in added) == 2 * (micro_batches - 1)
-    assert {tuple(row["dtypes"]) for row in added} == {("float32", "float32")}
 
 
 def test_sharded_ranks_of_hf_gather_each_weight_once_and_reduce_its_gradient_at_each_micro_batch(rehearsal):

@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from unittest.mock import Mock
 
 import pytest
 from benches import STEP, Bench
@@ -10,11 +12,8 @@ from rich.console import Console
 from example import example_result
 from tests.support.launching import Launcher
 from train import status
-from train.runner.live_view import COLUMNS, LiveView, MatrixState, View, duration, live_lines, row, times
+from train.runner.live_view import MatrixState, View, live_lines, times
 from utils.results.raw_samples import Step
-
-RUNNING, SKIPPED = "running", "skipped"
-
 
 MATRIX = ("MODEL=llama,qwen,mistral", "RUNS=5")
 
@@ -36,7 +35,7 @@ def finish(job, seconds, status="ok"):
 
 def test_time_left_comes_from_jobs_of_the_same_kind(state):
     for job in state.jobs[:6]:
-        finish(job, 0.0, SKIPPED)
+        finish(job, 0.0, "skipped")
     assert state.remaining_seconds() is None, "jobs that were skipped do not make the rest look quick"
     for job in state.jobs[:6]:
         finish(job, {"mega": 10.0, "hf": 20.0}[job.job.framework])
@@ -47,11 +46,10 @@ def test_plain_view_has_a_line_at_the_first_last_and_every_tenth_step(state, tmp
     stream = io.StringIO()
     with View(state, tmp_path / "matrix.log", stream) as view:
         job = state.jobs[0]
-        job.state, job.started = RUNNING, 0.0
+        job.state, job.started = "running", 0.0
         view.job_started(job)
         for number in range(1, 31):
             job.take_step(Step(number, 30, 0.5, 0.5, 7.0, 0.4))
-            view.refresh()
             view.refresh()
         finish(job, 15.0)
         view.job_ended(job)
@@ -64,71 +62,26 @@ def test_plain_view_has_a_line_at_the_first_last_and_every_tenth_step(state, tmp
     assert [line.split(" ", 1)[1] for line in log] == said, "everything is in the log, with its time"
 
 
-def drawn(state, width, height=24):
+def drawn(state, width=80, height=24):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     for line in live_lines(state, width, height):
         console.print(line)
     return console.file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("step", [None, 1, 12, 500])
-def test_live_lines_fit_80_columns_and_name_job_step_and_time_left(state, tmp_path, step):
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 3), (20, 5), (1, 1)])
+def test_live_lines_fit_the_terminal_and_name_job_step_and_time_left(state, columns, lines):
     for job in state.jobs[:24]:
         finish(job, 3000.0)
     state.jobs[3].state = "failed"
     job = state.jobs[25]
-    job.state, job.started = RUNNING, 0.0
-    if step:
-        job.take_step(Step(step, 500, 12.3456, 12.3, 7.0123, 61.0))
-    lines = drawn(state, 80)
-    assert len(lines) == 2 and all(len(line.rstrip()) <= 80 for line in lines)
-    assert "26" in lines[0] and job.title in lines[0]
-    assert (f"{step}/30" if step is None else f"{step}/500") in lines[0] or "starting" in lines[0]
-    assert "24 of 30 jobs, 1 failed" in lines[1] and "left" in lines[1]
-
-
-def test_live_lines_of_an_open_number_of_runs_show_both_ends_of_the_time_and_fit_80_columns(bench):
-    state = MatrixState.of(bench.jobs(*MATRIX, "RUNS=auto"))
-    state.started -= 20 * 3600
-    for job in state.jobs[:6]:
-        finish(job, 7200.0)
-    (_, line) = drawn(state, 80)
-    # 12 planned runs and 7 more of each of 6 jobs are left, of two hours each
-    assert "6 of 18 jobs" in line and line.rstrip().endswith("24:00:00 to 108:00:00 left")
-    assert len(line.rstrip()) <= 80
-
-
-@pytest.mark.parametrize(("columns", "lines"), [(20, 5), (1, 1), (40, 3), (79, 24)])
-def test_live_lines_of_a_small_terminal_fit_it_and_begin_with_job_and_time_left(state, columns, lines):
-    for job in state.jobs[:24]:
-        finish(job, 10.0)
-    job = state.jobs[24]
-    job.state, job.started = RUNNING, 0.0
-    job.take_step(Step(12, 30, 1.0, 1.0, 7.0, 1.0))
-    state.warnings = [("a", "busy")] * 2
+    job.state, job.started = "running", 0.0
+    assert "starting" in drawn(state)[0]
+    job.take_step(Step(12, 500, 12.3456, 12.3, 7.0123, 61.0))
     shown = drawn(state, columns, lines)
     assert len(shown) <= max(1, lines - 1) and all(len(line.rstrip()) <= columns for line in shown)
-    if columns >= 20:
-        assert shown[0].startswith("12/30 mega llama ru") and shown[1].startswith("about ")
-
-
-def test_a_terminal_that_becomes_narrower_gets_short_rows_from_then_on(state, tmp_path):
-    console = Console(file=io.StringIO(), width=100, height=24, force_terminal=True, color_system=None)
-    with LiveView(state, tmp_path / "matrix.log", console) as view:
-        for job, columns in zip(state.jobs, (100, 40), strict=False):
-            console.size = (columns, 10)
-            finish(job, 36000.0)
-            view.job_ended(job)
-    shown = console.file.getvalue()
-    assert len(COLUMNS) <= 80 and all(len(row(job, 30).plain) <= 80 for job in state.jobs[:2])
-    assert COLUMNS in shown and "1/30   mega llama run 1" in shown and "2/30 ok hf llama run 1" in shown
-
-
-def test_one_job_and_an_unknown_time_are_named_in_words(state, tmp_path):
-    state.jobs = state.jobs[:1]
-    (_, line) = drawn(state, 80)
-    assert "0 of 1 job " in line and "elapsed, remaining time unknown" in line
-    assert state.counts == "1 job, 0 failed" and state.good == "0 of 1 job has an ok result"
+    assert columns < 80 or (job.title in shown[0] and "12/500" in shown[0])
+    assert columns < 80 or ("24 of 30 jobs, 1 failed" in shown[1] and "left" in shown[1])
 
 
 def test_times_read_as_a_sentence():
@@ -136,8 +89,6 @@ def test_times_read_as_a_sentence():
     assert times(252, (190, 190)) == "4:12 elapsed, about 3:10 left"
     assert times(252, (190, 3790)) == "4:12 elapsed, 3:10 to 1:03:10 left"
     assert times(4, None) == "0:04 elapsed, remaining time unknown"
-    read = {None: "-", 0.4: "0:00", 59.6: "1:00", 3599.6: "1:00:00", 36061: "10:01:01"}
-    assert {seconds: duration(seconds) for seconds in read} == read
 
 
 def test_warnings_of_a_launcher_before_its_first_step_are_shown_at_the_end_and_in_the_log(bench):
@@ -160,11 +111,9 @@ def test_warnings_of_a_launcher_before_its_first_step_are_shown_at_the_end_and_i
 def test_dry_run_names_every_job_its_command_and_where_each_setting_came_from(tmp_path, monkeypatch):
     launcher = Launcher(tmp_path, monkeypatch)
     ended = launcher.plan(*MATRIX, platform="cpu")
-    commands = [line.split(": ")[1] for line in ended.out.splitlines() if "  runs: train/train_cpu_" in line]
+    names = re.findall(r"  runs: train/train_cpu_(\w+)\.sh --run (\d)", ended.out)
     pairs = [f"{framework}_{model}" for model in ("llama", "qwen", "mistral") for framework in ("mega", "hf")]
-    assert len(commands) == 30
-    names = [(command.split(".sh")[0].removeprefix("train/train_cpu_"), command.split()[2]) for command in commands]
-    assert names[:7] == [*((pair, "1") for pair in pairs), ("mega_llama", "2")], "interleaved"
+    assert len(names) == 30 and names[:7] == [*((pair, "1") for pair in pairs), ("mega_llama", "2")], "interleaved"
     lines = {line.split()[0]: line for line in ended.out.splitlines() if line.startswith("  ") and "(" in line}
     assert lines["RUNS"].endswith("5  (argument)")
     assert "(config.cpu.env:" in lines["MODEL_SIZE"] and "(config.env:" in lines["WEIGHT_DECAY"]
@@ -216,37 +165,23 @@ def test_damaged_data_keep_the_phase_of_the_checks(bench):
     assert ended(bench) == ["failed", "checks"]
 
 
-def test_state_of_each_job_is_in_it(bench):
-    bench.said = (STEP.format(3),)
-    bench.on_start = lambda job: seen.append(bench.status()["jobs"])
-    seen = []
-    assert bench.run("RUNS=2", "FRAMEWORK=mega,hf")[0] == 0
-    assert [job["state"] for job in seen[1]] == ["ok", "waiting", "waiting", "waiting"]
-    assert bench.status()["jobs_total"] == 4 and bench.status()["jobs"][0]["step"] == 3
-
-
 def test_full_disk_does_not_end_the_matrix(bench, monkeypatch):
-    def full(*arguments, **named):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("train.runner.state.write_json", full)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("train.runner.state.write_json", Mock(side_effect=full))
     code, _, error = bench.run(*ONE)
     assert code == 0 and error.count("is out of date") == 1
 
 
-def test_a_file_of_a_user_ends_the_matrix_before_anything_starts_and_an_own_one_is_replaced(bench):
+def test_a_file_of_a_user_ends_the_matrix_before_anything_starts_and_stays(bench):
     bench.output.mkdir()
-    (bench.output / "status.json").write_text("[]")
+    path = bench.output / "status.json"
+    path.write_text("[]")
     code, _, error = bench.run(*ONE)
     assert code == 2 and "status.json: exists" in error and bench.started == []
-    assert (bench.output / "status.json").read_text() == "[]"
-    (bench.output / "status.json").unlink()
-    bench.on_start = lambda job: (bench.output / "status.json").write_text("[]") and None
-    code, _, error = bench.run(*ONE)
-    assert (bench.output / "status.json").read_text() == "[]" and error.count("is out of date") == 1
-    (bench.output / "status.json").unlink()
-    bench.on_start = lambda job: None
-    assert [bench.run(*ONE)[0], bench.run(*ONE)[0]] == [0, 0] and ended(bench) == ["finished", "done"]
+    assert path.read_text() == "[]"
+    path.unlink()
+    bench.on_start = lambda job: path.write_text("[]") and None
+    assert bench.run(*ONE)[2].count("is out of date") == 1 and path.read_text() == "[]"
 
 
 def shown(folder, capsys):
@@ -274,9 +209,9 @@ def test_a_matrix_that_failed_or_was_killed_and_a_failed_job_are_exit_code_1(ben
     code, text, _ = shown(bench.output, capsys)
     assert code == 1 and text.startswith("failed in phase data: 0 of 2 jobs, 0 failed\n")
     path = bench.output / "status.json"
-    content = json.loads(path.read_text())
-    killed = {"state": "running", "jobs_failed": 0, "updated_utc": "2026-11-20T00:00:00+00:00"}
-    path.write_text(json.dumps(content | killed | {"warnings": ["\x1b[2J hf_" + "a" * 34]}))
+    killed = {"state": "running", "updated_utc": "2026-11-20T00:00:00+00:00"}
+    content = json.loads(path.read_text()) | killed
+    path.write_text(json.dumps(content | {"warnings": ["\x1b[2J hf_" + "a" * 34]}))
     code, text, _ = shown(bench.output, capsys)
     assert code == 1 and "warning: not updated for" in text and "\x1b" not in text and "aaaa" not in text
     path.write_text(json.dumps(content | {"state": "finished", "phase": "done", "jobs_failed": 1}))

@@ -17,7 +17,6 @@ from train.settings_map import map as settings_map, row as map_row
 from utils.provenance.origin import KNOWN
 from utils.results.schema import SECTIONS
 from utils.settings.config import load
-from utils.settings.keys import in_results
 
 KEYS_OF_PRIMUS = Path(__file__).with_name("primus_keys.txt")
 DDP = {
@@ -101,17 +100,6 @@ def test_fp8_goes_into_the_precision_that_a_framework_copies_over_the_model(fram
 
 
 @pytest.mark.parametrize(
-    ("framework", "model", "keys"),
-    [
-        ("nemo", "qwen", {"model.config.scale_factor", "model.config.old_context_len"}),
-        ("nemo", "mistral", {"model.config.scale_factor", "model.config.old_context_len"}),
-    ],
-)
-def test_what_a_model_does_not_have_is_not_set(framework, model, keys):
-    assert not keys & set(settings_map.overrides(framework, *made(model=model)))
-
-
-@pytest.mark.parametrize(
     ("framework", "platform", "settings", "model", "wanted"),
     [
         ("nemo", "nvd", [], "llama", set()),
@@ -143,15 +131,6 @@ def test_what_a_framework_does_of_its_own_is_named_with_its_reason(framework, pl
 def test_a_key_is_set_before_the_keys_below_it(framework, above, below):
     said = list(settings_map.overrides(framework, *made()))
     assert said.index(above) < said.index(below)
-
-
-def test_one_key_with_two_values_is_an_error(monkeypatch):
-    rows = tuple(settings_map.MapRow(f"row {n}", lambda config, spec, n=n: n) for n in (1, 2))
-    key = settings_map.Override((("key", int),))
-    monkeypatch.setattr(settings_map, "ROWS", rows)
-    monkeypatch.setitem(settings_map.COLUMNS, "nemo", {row.name: key for row in rows})
-    with pytest.raises(ValueError, match="nemo: key is set twice, to 1 and 2"):
-        settings_map.overrides("nemo", *made())
 
 
 def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
@@ -228,43 +207,6 @@ def test_the_published_schema_accepts_valid_results_and_finds_a_wrong_type_or_a_
     assert not validator.is_valid({key: value for key, value in result.items() if key != "gpu_info"})
     assert not validator.is_valid(result | {"step_times": ["1.0"]})
     assert not validator.is_valid(result | {"gpu_info": result["gpu_info"] | {"device_count": "8"}})
-
-
-RAN = {
-    "mega": {"adam_eps": 1e-8, "reasons": {}},
-    "nemo": {"adam_eps": 1e-5, "reasons": {}},
-    "hf": {"distributed_optimizer": True, "sliding_window": None, "reasons": {"sliding_window": "has none"}},
-}
-VARIABLE = "NVIDIA none, AMD 1"
-
-
-@pytest.mark.parametrize(
-    ("ran", "name", "cells"),
-    [
-        # nothing is bold that no run read back; what one read back stands beside what was asked where it is another
-        ({}, "Adam epsilon", {"asked": "1e-08", "mega": "", "hf": "", "prim": "asked: 1e-08", "nemo": "asked: 1e-08"}),
-        (RAN, "Adam epsilon", {"mega": "**1e-08**", "hf": "", "nemo": "asked: 1e-08; on a CPU **1e-05**"}),
-        (RAN, "distributed optimizer", {"asked": "on", "mega": "", "hf": "**on**", "nemo": "asked: on"}),
-        (RAN, "sliding window", {"asked": "none", "hf": "", "prim": "none (fixed)", "nemo": "asked: none"}),
-        (RAN, "DP", {"asked": "8", "mega": "", "nemo": "8 (fixed)"}),
-        ({}, "HSA_NO_SCRATCH_RECLAIM", {"asked": VARIABLE, "hf": f"asked: {VARIABLE}", "prim": "asked: 1"}),
-    ],
-)
-def test_a_cell_tells_what_ran_from_what_was_only_asked_or_is_fixed(ran, name, cells):
-    lines = documents.values_table(documents.default_configs(), ran).splitlines()
-    (line,) = [line for line in lines if line.startswith(f"| {name} |")]
-    heads, found = ([cell.strip() for cell in one.strip("|").split("|")] for one in (lines[0], line))
-    assert cells.items() <= dict(zip(heads, found, strict=True)).items()
-    assert ran or not any("**" in line for line in lines)
-
-
-def test_the_kept_runs_are_of_frameworks_that_ran_here_and_read_back_what_they_were_told():
-    ran = documents.read_runs()
-    assert set(ran) == {"mega", "hf", "nemo"}
-    known = {row.resolved.partition(".")[0] for row in settings_map.ROWS if row.resolved}
-    known -= {"tie_word_embeddings", "query_key_norm"}  # a result has these keys only of a model with the trait
-    known -= {place.key for place in in_results().values() if place.before is not None}  # settings newer than the runs
-    assert all(known <= set(resolved) | set(resolved["reasons"]) for resolved in ran.values())
 
 
 def test_every_row_read_back_from_a_framework_is_a_key_of_the_result_and_an_item_of_the_certificate():

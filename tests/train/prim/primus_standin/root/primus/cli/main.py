@@ -1,8 +1,8 @@
 """The training of a stand-in for Primus: takes a YAML as strictly, prints lines of the same forms, trains nothing.
 
 STANDIN_LINES names a file in lines/ (default v25.10). STANDIN_FAULT is one of: `exit:CODE:STEP`, `killed:STEP`,
-`oom:STEP`, `nan:STEP`, `stop:STEP` (each after that step; stop and nan end with exit code 0), `hang:STEP`, `silent`,
-`no_table`, `no_trace`, `another:ARGUMENT=VALUE` (what is built is not what was told), `reseed` (other samples),
+`oom:STEP`, `nan:STEP` (each after that step; nan ends with exit code 0), `hang:STEP`, `silent`,
+`no_table`, `another:ARGUMENT=VALUE` (what is built is not what was told), `reseed` (other samples),
 `leftover` (a process that outlives it).
 STANDIN_DATA=real has the data set built, which takes seconds to import.
 """
@@ -55,10 +55,12 @@ def load(path):
 def validated(said):
     """The corrections that Megatron and Primus make before they print."""
     parallel = said["tensor_model_parallel_size"] * said["pipeline_model_parallel_size"] * said["context_parallel_size"]
-    said["data_parallel_size"] = WORLD // parallel
-    said["world_size"] = WORLD
-    said["train_data_path"] = said["train_data_path"].split(" ")
-    said["params_dtype"] = "torch.bfloat16" if said["bf16"] else "torch.float32"
+    said |= {
+        "data_parallel_size": WORLD // parallel,
+        "world_size": WORLD,
+        "train_data_path": said["train_data_path"].split(" "),
+        "params_dtype": "torch.bfloat16" if said["bf16"] else "torch.float32",
+    }
     if FAULT == "another":
         name, _, value = DETAILS[0].partition("=")
         said[name] = yaml.safe_load(value)
@@ -165,8 +167,7 @@ def write_trace(said, step, folder):
             {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": n, "dur": 1} for n in numbers
         ]
         name = f"primus-megatron-exp[{folder.name}]-rank[{rank}].1764.pt.trace.json"
-        if FAULT != "no_trace":
-            (place / f"{name}.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+        (place / f"{name}.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
 
 
 def strike(step):
@@ -183,8 +184,6 @@ def strike(step):
         print("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.", flush=True)
         print("\n".join(f"[rank{rank}]: Traceback, line {rank}" for rank in range(20)), flush=True)
         sys.exit(1)
-    if FAULT == "stop":
-        sys.exit(0)
     while FAULT == "hang":
         time.sleep(1)
 
