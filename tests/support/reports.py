@@ -134,8 +134,3 @@ def visible(page: str) -> str:
     """Return the text of a page without its data, script and style, on one line."""
     page = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
-
-
-def axes_titled(report: Report, title: str) -> Any:
-    """Return the first panel of this title in the picture."""
-    return next(axes for axes in report.figures[0].axes if axes.get_title() == title)

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import pack, written
 from reports import probed, report, save, write_probe
 from sides import both, compared, run, write
 
-from evaluate import frame, validate
+from evaluate import validate
 from evaluate.metrics.measured_rate import load_probes
 
 DAY = datetime(2026, 11, 21, tzinfo=timezone.utc)
@@ -101,16 +100,6 @@ def test_the_probe_of_an_output_folder_serves_results_of_a_label_in_it(tmp_path:
     write_probe(tmp_path)
     save(tmp_path / "best", llama(4.4))
     assert load_probes([tmp_path / "best"]).rate_of(llama(4.4)).how.startswith("best of probe_nvd_nvd-1.json")
-
-
-def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tmp_path: Path) -> None:
-    folder = written(tmp_path / "out", [run("nvd", number, 1.0) for number in (1, 2, 3)])
-    archive = pack(folder).rename(tmp_path / "nvd.zip")
-    write_probe(folder)
-    table = frame.load(folder, archive)
-    packed = table[table.file.str.contains(archive.name)]
-    assert table.is_counted.sum() == 3 and packed.why_not_counted.str.startswith("a copy of ").all()
-    assert list(frame.load_steps(folder, archive).groupby("is_counted").size()) == [300, 300]
 
 
 def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path) -> None:
