@@ -180,9 +180,3 @@ def test_a_slow_fall_is_what_it_adds_up_to(name: str, noise: dict[str, float]) -
         assert latest is not None and latest[2].is_certain
         assert 1.1 * fall[-1] < latest[2].value < 0.5 * fall[-1]
         assert find([block[::-1] for block in days(random, len(fall), 3, **noise)], LIMITS).latest(0.03) is None
-
-
-def test_a_fall_within_the_band_is_none() -> None:
-    fall = np.linspace(0, math.log(0.98), 60)
-    blocks = [[v + x for v in block] for block, x in zip(shifted(0.005, (60, 0.0)), fall, strict=True)]
-    assert find(blocks, LIMITS).latest(0.03) is None

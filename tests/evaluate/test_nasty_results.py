@@ -16,7 +16,7 @@ from changes import AMD, NVIDIA, energy, stated
 from processes import no_hang
 from sides import compared, run, write
 
-from evaluate import compare, extract, history, mlperf, validate
+from evaluate import compare, history, validate
 from example import example_result
 
 Captured = pytest.CaptureFixture[str]
@@ -182,23 +182,3 @@ def test_an_odd_file_in_a_folder_is_one_line_beside_the_honest_result(
     if name.startswith("train") or (not is_probe and odd not in OF_RESULTS):
         assert all(word in joined for word in words.split()), joined
     assert [Path(one["file"]).name for one in found["unreadable"]] == ([] if is_probe else [name])
-
-
-@pytest.mark.parametrize("odd", [odd for odd in ODD if odd not in ("a folder", "another format")])
-def test_an_odd_path_on_the_command_line_is_one_line(tmp_path: Path, capsys: Captured, odd: str) -> None:
-    path = tmp_path / "train_cpu_mega_llama_run1.json"
-    ODD[odd][0](path)
-    commands: list[tuple[Callable[[list[str]], int], list[str]]] = [
-        (compare.main, [str(path), "--format", "md"]),
-        (validate.main, [str(path)]),
-        (validate.main, ["--bundle", str(path)]),
-        (mlperf.main, [str(path)]),
-        (extract.main, ["--model-name", "llama", "--output", str(tmp_path / "out.json"), "--log-file", str(path)]),
-    ]
-    for command, arguments in commands:
-        with no_hang():
-            code = command(arguments)
-        shown = capsys.readouterr()
-        assert code in (1, 2), (arguments, shown)
-        assert "Traceback" not in shown.err and shown.err.count("\n") <= 2 and len(shown.err) < 1500, shown.err
-    assert not (tmp_path / "out.json").exists()

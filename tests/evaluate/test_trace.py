@@ -3,7 +3,6 @@
 import gzip
 import json
 
-import browser
 import pytest
 from made_traces import MadeTrace, made_trace
 from reports import refused, write_probe
@@ -82,14 +81,6 @@ def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path):
     made_trace(tmp_path / "good.json")
     (tmp_path / "foreign.json").write_text("{}")
     assert said.format(dir=tmp_path) in refused(trace.main, *(one.format(dir=tmp_path) for one in arguments))
-
-
-@pytest.mark.full("trace.html in Chromium, about 5 s")
-def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(tmp_path):
-    kernels = ("nvjet_tst", "Cijk_Alik_Bljk_BBS_BH_" + "MT256x256x64_" * 10)
-    traces = [made_trace(tmp_path / f"{number}.json", product=kernel) for number, kernel in enumerate(kernels)]
-    assert run(*traces, "--output", tmp_path / "out") == 0
-    browser.check_views(tmp_path / "out" / "trace.html")
 
 
 # A file that is cut off, foreign or damaged is one clear error; a whole one is read in any form and piece size.

@@ -86,6 +86,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
     ({"fingerprint__epochs": 82.0, "training_config__allow_repeat": True}, "82 passes"),
     ({"fingerprint__epochs": 1.5}, "1.5 passes"),
     ({}, "repeat exactly, 7 in a row"),
+    (summary(warmup_steps_excluded=5), "the stored summary leaves out 5 of 10 steps, the rule is"),
     (waiting(0.0234, SLOW_DATA, "another"), f"{SLOW_DATA}; warning: another"),
     (
         {"resolved_config__init": None, "resolved_config__reasons": {"init": "x", "sliding_window": "x"}},

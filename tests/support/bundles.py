@@ -31,15 +31,12 @@ def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
     stem = f"{write_result(folder, result).stem}_attempt{result['attempt']}"
     log = folder / "logs" / f"{result['label'] + '_' if result['label'] else ''}{stem}.log"
     log.parent.mkdir(exist_ok=True)
-    lines = [*_progress(result), *(raw_samples.lines(result) if result["status"] == "ok" else ())]
-    log.write_text("=== banner of a trainer\n" + "".join(lines))
-    return log
-
-
-def _progress(result: Mapping[str, Any]) -> Iterator[str]:
+    lines = ["=== banner of a trainer\n"]
     for step, seconds, loss in zip(result["steps"], result["step_times"], result["loss_values"], strict=True):
         shown = math.nan if loss is None else loss
-        yield raw_samples.format_step("GPU", step, len(result["steps"]), seconds, seconds, shown, 1.0)
+        lines.append(raw_samples.format_step("GPU", step, len(result["steps"]), seconds, seconds, shown, 1.0))
+    log.write_text("".join([*lines, *(raw_samples.lines(result) if result["status"] == "ok" else ())]))
+    return log
 
 
 def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[dict[str, Any]]:

@@ -68,7 +68,6 @@ def test_a_device_that_is_not_known_has_no_peak_and_no_price() -> None:
     assert found["mfu_causal"].value is None
     assert found["mfu_causal"].how == "NVIDIA H900 is not known here, so it has no peak; no other chip's is taken"
     assert found["tokens_per_dollar"].value is None and "pass one with --prices" in found["tokens_per_dollar"].how
-    assert found["tokens_per_second_per_gpu"].value == pytest.approx(10_682, abs=1)
 
 
 def test_every_figure_has_a_formula_or_a_reason() -> None:
@@ -96,7 +95,6 @@ def test_energy_is_measured_or_a_bound_that_says_so() -> None:
     whole = found["energy_of_1T_tokens"]
     values = [found[name].value for name in ("tokens_per_joule", "tokens_per_watt_hour", "energy_of_1T_tokens")]
     assert (values, whole.unit) == (pytest.approx([20.0, 72_000.0, 13.8889], rel=1e-5), "MWh")
-    assert "joules a token x 1e12 tokens / 3.6e+09 J in a MWh" in whole.how
     assert all("not the wall" in one.how for one in (found["tokens_per_joule"], whole))
 
 

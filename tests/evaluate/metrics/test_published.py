@@ -142,14 +142,6 @@ def test_a_run_in_four_bits_is_compared_with_figures_in_four_bits(recipe: str | 
     assert found is not None and found.tokens_per_second_per_gpu == tokens
 
 
-def test_amds_figure_in_four_bits_agrees_with_its_own_samples_a_second() -> None:
-    (one,) = [one for one in table() if (one.device, one.precision) == ("AMD Instinct MI355X", "mxfp4")]
-    # run 0: 184,320 samples, 5,038.2 s in train blocks, 5,176.4 s with evaluations; AMD's blog: 35.6 samples/s
-    samples_per_second = (one.tokens_per_second_per_gpu or 0) * 8 / 8192
-    assert samples_per_second == pytest.approx(184_320 / 5_038.174, rel=1e-4)
-    assert samples_per_second * 5_038.2 / 5_176.4 == pytest.approx(35.6, abs=0.05)
-
-
 def test_every_figure_stands_once_and_has_its_method_grade_date_and_source() -> None:
     works = [(one.model, one.device, one.precision, one.sequence_length, one.gpus, one.source) for one in table()]
     assert len(works) == len(set(works)) > 40

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from reports import report, save
-from sides import run
+from reports import report
+from sides import run, write
 
 from evaluate import validate
 from example import example_result
@@ -62,7 +62,7 @@ TWELVE = [
 
 @pytest.mark.parametrize(("options", "count"), [(["--brief"], 1), ([], 12)])
 def test_a_warning_of_twelve_jobs_is_one_line_of_the_brief_text(tmp_path, capsys, options, count):
-    save(tmp_path, *TWELVE)
+    write(tmp_path, TWELVE)
     log = tmp_path / "log"
     validate.main([str(tmp_path), *options, "--log", str(log)])
     said, whole = " ".join(capsys.readouterr().out.split()), log.read_text()

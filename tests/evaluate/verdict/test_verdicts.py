@@ -302,14 +302,6 @@ def test_one_side_after_the_other_is_named_and_so_is_a_drift(
         assert "-0.8% between them" in text, "0.2 % an hour, 4 hours apart"
 
 
-def test_a_run_that_was_measured_again_is_named(tmp_path: Path) -> None:
-    results = two({"mega": [0, 9, 4, 6], "hf": [1, 3, 5, 7]}, 0.0)
-    results[4]["attempt"] = 3
-    text = "; ".join(one_verdict(tmp_path, results)["remarks"])
-    assert text.count("run 2 was measured after a run of a higher number") == text.count("run 1 is attempt 3") == 1
-    assert text.count("measured after") == text.count("is attempt") == 1
-
-
 @pytest.mark.parametrize(("levels", "is_said"), [([0, 0, 0, 1, 1, 1, 1, 0, 0, 0], True), ([0, 1] * 5, False)])
 def test_runs_like_the_ones_before_them_are_named(tmp_path: Path, levels: list[int], is_said: bool) -> None:
     results = two({"mega": list(range(0, 20, 2)), "hf": list(range(1, 21, 2))}, 0.0)
