@@ -274,15 +274,11 @@ def test_each_change_on_record_is_one_line(before: dict[str, Any], changes: dict
 HOSTILE = "<script>alert(1)</script>"
 
 
-def slower_at_the_end(number: int) -> dict[str, float]:
-    return {"seconds": 1.06 if number >= 7 else 1.12 if number == 3 else 1.0}
-
-
 @pytest.fixture(scope="module")
 def of_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the page of a slowdown, a second series with a hostile host, and a failed run."""
     folder = tmp_path_factory.mktemp("history")
-    write_days(folder / "in", 10, slower_at_the_end)
+    write_days(folder / "in", 10, lambda number: {"seconds": 1.06 if number >= 7 else 1.12 if number == 3 else 1.0})
     failed = day(4, platform="amd", runs=1, status="failed", reason=HOSTILE)
     write(folder / "in" / "amd", day(3, platform="amd", host=HOSTILE) + failed)
     assert main([str(folder / "in"), "--output", str(folder / "out")]) == 3

@@ -130,11 +130,6 @@ def test_a_nasty_value_or_a_missing_one_in_any_place_is_refused_or_harmless(
 # Links to themselves, pipes, devices, folders and broken files are one line each beside the honest results.
 
 
-def large(path: Path) -> None:
-    path.touch()
-    os.truncate(path, 1 << 40)
-
-
 def text(content: str) -> Callable[[Path], Any]:
     return lambda path: path.write_text(content)
 
@@ -151,7 +146,6 @@ ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a device": (link("/dev/zero"), "is a device, wanted a regular file"),
     "a pipe": (os.mkfifo, "is a named pipe, wanted a regular file"),
     "a folder": (Path.mkdir, "is a folder, wanted a regular file"),
-    "a large file": (large, "bytes, wanted a regular file of at most"),
     "an empty file": (Path.touch, "is empty"),
     "deep": (text("[" * 100_000), "deeper than 40"),
     "deep inside": (text(RESULT.replace('"here"', "[" * 900 + "]" * 900)), "deeper than 40"),

@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from made_traces import MadeTrace, made_trace
+from made_traces import made_trace
 from reports import refused, write_probe
 
 from evaluate import trace
@@ -50,16 +50,9 @@ def test_two_traces_are_aligned_by_computation_and_shape(tmp_path, capsys):
     assert "AMD Instinct MI300X" in page and page.count("<script") == 1, "that of every page"
 
 
-def of_one_kernel(path, name, **header):
-    it = MadeTrace(**header)
-    it.step(1, 0, 10)
-    it.kernel(name, 1, 5)
-    return it.write(path)
-
-
 def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp_path, capsys):
-    named = {"deviceProperties": [{"id": 0, "name": "<script>alert(1)</script>\x1b[2J"}]}
-    path = of_one_kernel(tmp_path / "a.json", "<img src=x onerror=alert(1)>", **named)
+    device, kernel = "<script>alert(1)</script>\x1b[2J", "<img src=x onerror=alert(1)>"
+    path = made_trace(tmp_path / "a.json", product=kernel, device=device)
     assert run(path, "--output", tmp_path / "out") == 0 and "\x1b" not in capsys.readouterr().out
     page = (tmp_path / "out" / "trace.html").read_text()
     assert "<img" not in page and page.count("<script") == 1

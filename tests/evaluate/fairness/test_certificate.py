@@ -90,7 +90,6 @@ SHOWN: dict[str, Shown] = {
         "rotary scaling",
         {"state": SAME},
     ),
-    "stock hf": (each(of(framework="hf"), ran(hf_kernels="stock")), nothing, "kernels of hf", {"state": ALLOWED}),
     "liger on both sides": (LIGER, LIGER, "kernels of hf", {"state": SAME, "a": "liger"}),
     "hf of before the setting": (LIGER, of(framework="hf"), "kernels of hf", {"state": UNKNOWN, "unproven": True}),
     "own recipe": (RECIPE, nothing, "environment NCCL_NVLS_ENABLE", {"state": ALLOWED, "a": "0"}),
@@ -193,6 +192,12 @@ def test_what_does_not_forbid_a_comparison_is_in_its_certificate(judged: dict[st
     assert found["unproven"] == wanted.get("unproven", False)
     assert is_bold(verdict) == (not verdict["unproven"])
     assert is_bold(verdict) or f"not proven: {', '.join(verdict['unproven'])}" in verdict["sentence"]
+
+
+def test_stock_hf_compares_with_another_framework(tmp_path: Path) -> None:
+    stock = runs("nvd", 1.0, framework="hf", resolved_config__hf_kernels="stock")
+    found = one_verdict(tmp_path, stock + runs("nvd", 0.8))
+    assert (found["verdict"], items(found)["kernels of hf"]["state"]) == ("faster", ALLOWED)
 
 
 @pytest.mark.parametrize(("again", "state"), [(2, SAME), (3, UNKNOWN)])

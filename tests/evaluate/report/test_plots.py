@@ -1,4 +1,4 @@
-"""compare.png: units on every axis, bars from 0, looks that need no colour, and labels that do not collide."""
+"""compare.png: units on every axis, bars from 0, a dot a run, and labels that do not collide."""
 
 from __future__ import annotations
 
