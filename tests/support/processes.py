@@ -1,4 +1,4 @@
-"""Waiting for the end of processes that are not children of the tests, and for no test forever."""
+"""Waiting with a limit: for processes that are not children of the tests to end, and for code that must not hang."""
 
 from __future__ import annotations
 

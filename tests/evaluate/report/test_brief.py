@@ -48,12 +48,6 @@ def test_verdict_of_several_pairs_counts_what_only_the_report_has(tmp_path, mode
     assert ("1 of them only in the report" in lines[-2]) == (len(models) == 4)
 
 
-def test_without_two_sides_the_lines_have_the_reason_and_the_throughput(tmp_path):
-    _, lines = brief(tmp_path, pair()[:3])
-    assert lines[0].startswith("No verdict: ")
-    assert any("3 of 3 runs counted" in line and line.endswith("tokens/s/GPU") for line in lines)
-
-
 TWELVE = [
     example_result(run=run, warnings=[f"machine: {90 + run % 3} % of the cores' time went elsewhere"])
     for run in range(1, 13)
