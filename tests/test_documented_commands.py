@@ -13,7 +13,7 @@ import subprocess
 import pytest
 from checkout import ROOT
 
-from tests.support import bundles, days, fresh_machine, made_traces
+from tests.support import bundles, fresh_machine, made_traces, sides
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -69,7 +69,7 @@ def clone(tmp_path_factory):
         (folder / f"{name}.zip").hardlink_to(folder / "nvd.zip")
     for name in ("trace", "nvidia", "amd"):
         made_traces.made_trace(folder / f"{name}.json.gz")
-    days.write_days(folder, 6)
+    sides.write_days(folder, 6)
     (folder / "nightly").mkdir()
     for path in folder.glob("day*"):
         path.rename(folder / "nightly" / path.name.replace("day", "2026-11-"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,12 @@ import browser
 import pytest
 from bundles import pack, written
 from changes import unknown
-from days import day, write_days
-from matplotlib.figure import Figure
-from reports import refused, save
-from sides import both
+from reports import refused
+from sides import both, day, write, write_days
 
 from evaluate import history
-from evaluate.bundle import as_input
 from evaluate.history import main
-from evaluate.timeline import history as story, panels
-from evaluate.timeline.states import differences, versions_of
+from evaluate.timeline.states import differences
 from example import example_result
 
 SPEED = "tokens_per_second_per_gpu"
@@ -66,14 +63,6 @@ def test_a_slowdown_is_found_with_both_versions_that_changed_with_it(
     assert "changed with it: torch 2.7.0 -> 2.8.0, driver 550.1 -> 560.2" in out
 
 
-@pytest.mark.parametrize("folders", ["in order", "reversed", "one folder"])
-def test_the_order_of_the_folders_does_not_matter(tmp_path: Path, folders: str) -> None:
-    places: list[Path] = write_days(tmp_path / "days", 8, lambda n: {"seconds": 1.06 if n >= 5 else 1.0})
-    places = {"in order": places, "reversed": places[::-1], "one folder": [tmp_path / "days"]}[folders]
-    latest = track(only(tmp_path, *places, code=3), SPEED)["latest"]
-    assert latest["since_utc"].startswith("2026-10-06")
-
-
 STEP, RISE, BAD_DAY = (1.0,) * 5 + (1.06,) * 5, (1.0,) * 4 + (1.02,) * 4, (1.0,) * 5 + (1.12,)
 ONE_RUN = {"runs": 1}
 
@@ -97,7 +86,7 @@ ONE_RUN = {"runs": 1}
         ((1.0, 2.0), ONE_RUN, (), 0, "too few runs", 0, None, None),
     ],
 )
-def test_the_latest_level_is_judged_by_the_first_and_the_band_and_an_odd_day_is_named(
+def test_the_latest_level_is_judged_by_the_first_and_the_band_in_any_order_of_the_folders(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     seconds: tuple[float, ...],
@@ -110,7 +99,7 @@ def test_the_latest_level_is_judged_by_the_first_and_the_band_and_an_odd_day_is_
     odd: str | None,
 ) -> None:
     folders = write_days(tmp_path, len(seconds), lambda n: {"seconds": seconds[n]}, **made)
-    series = only(tmp_path, *folders, *options, code=code)
+    series = only(tmp_path, *folders[::-1], *options, code=code)
     found = track(series, SPEED)
     assert (series["verdict"], len(found["changes"])) == (verdict, changes)
     assert (found["latest"] and found["latest"]["ratio"]) == (latest and pytest.approx(latest, abs=0.012))
@@ -145,14 +134,12 @@ def test_failed_rejected_and_undated_results_are_listed_and_in_no_series(tmp_pat
     failed |= {"status": "oom", "reason": "out of memory"}
     rejected["performance_metrics"]["avg_step_time_seconds"] = 0.5
     unknown("provenance", "started_utc", "finished_utc")(undated)
-    save(tmp_path / "bad", failed, rejected, undated)
+    write(tmp_path / "bad", [failed, rejected, undated])
     (tmp_path / "bad" / "train_nvd_mega_llama_run9.json").write_text("{")
     found = told(tmp_path, *write_days(tmp_path, 6), tmp_path / "bad", code=0)
     assert [len(one["runs"]) for one in found["series"]] == [18]
-    reasons = sorted((one["run"], one["reason"]) for one in found["not_in_a_series"])
-    assert [run for run, _ in reasons] == ["run 1", "run 2", "run 3"]
-    for (_, reason), said in zip(reasons, ("out of memory", "avg_step_time_seconds", "no start time"), strict=True):
-        assert said in reason
+    reasons = " ".join(sorted(f"{one['run']}: {one['reason']}" for one in found["not_in_a_series"]))
+    assert re.search("run 1: out of memory.*run 2: .*avg_step_time_seconds.*run 3: .*no start time", reasons), reasons
     assert [Path(one["file"]).name for one in found["unreadable"]] == ["train_nvd_mega_llama_run9.json"]
 
 
@@ -168,8 +155,7 @@ def test_runs_with_another_setting_host_or_label_never_share_a_series(tmp_path: 
         {"fingerprint__dataset_bin_sha256": "7" * 64, "host": "nvd-5"},
     )
     for place, other in enumerate(others):
-        for result in day(place, 1 + place / 500, **other):
-            save(tmp_path / "in" / str(place), result)
+        write(tmp_path / "in" / str(place), day(place, 1 + place / 500, **other))
     found = told(tmp_path, tmp_path / "in", code=0)
     assert sorted(len(series["runs"]) for series in found["series"]) == [3] * len(others)
     for name, count in (("host", 7), ("host,label", 6)):  # without the host, only day 1 differs from day 0 in nothing
@@ -205,17 +191,6 @@ def test_more_memory_is_reported_and_can_be_made_a_failure(tmp_path: Path) -> No
     assert track(series, "peak_memory_gb")["word"] == "more"
     assert any(line.startswith("more peak memory: 1.2 -> 1.4 GB (+16.7%") for line in series["details"])
     told(tmp_path, *folders, "--fail-on", "memory", code=3)
-
-
-def test_a_result_of_before_a_setting_existed_shares_the_series_of_its_default(tmp_path: Path) -> None:
-    folders = write_days(tmp_path, 6)
-    for path in folders[0].glob("*.json"):
-        result = json.loads(path.read_text())
-        for section in ("training_config", "resolved_config"):
-            del result[section]["optimizer_state"], result[section]["recompute"]
-        del result["training_config"]["layers"]
-        path.write_text(json.dumps(result))
-    assert len(only(tmp_path, *folders, code=0)["runs"]) == 18
 
 
 @pytest.mark.parametrize(
@@ -294,53 +269,35 @@ def test_each_change_on_record_is_one_line(before: dict[str, Any], changes: dict
     assert [one.text for one in found] == lines
 
 
-def test_versions_are_packages_driver_and_image() -> None:
-    result = example_result(gpu_info__driver_version="560.1", provenance__image="tprimat:nvd")
-    assert versions_of(result) == {"torch": "2.13.0", "driver": "560.1", "container image": "tprimat:nvd"}
-
-
 # history.html
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-def slower_at_the_end(number: int) -> dict[str, float]:
-    return {"seconds": 1.06 if number >= 7 else 1.12 if number == 3 else 1.0}
 
 
 @pytest.fixture(scope="module")
 def of_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the page of a slowdown, a second series with a hostile host, and a failed run."""
     folder = tmp_path_factory.mktemp("history")
-    write_days(folder / "in", 10, slower_at_the_end)
+    write_days(folder / "in", 10, lambda number: {"seconds": 1.06 if number >= 7 else 1.12 if number == 3 else 1.0})
     failed = day(4, platform="amd", runs=1, status="failed", reason=HOSTILE)
-    save(folder / "in" / "amd", *day(3, platform="amd", host=HOSTILE), *failed)
+    write(folder / "in" / "amd", day(3, platform="amd", host=HOSTILE) + failed)
     assert main([str(folder / "in"), "--output", str(folder / "out")]) == 3
     return folder / "out" / "history.html"
 
 
 @pytest.mark.full("history.html in Chromium, about 5 s")
 def test_the_history_opens_without_a_request_or_a_message_at_any_width(of_history: Path) -> None:
-    browser.check_views(of_history)
     with browser.running() as opened:
-        opened.open(of_history, 360)
+        for width, scheme in product((1280, 360), ("light", "dark")):
+            opened.open(of_history, width, scheme=scheme)
+            assert (opened.requests, opened.complaints) == ([of_history.as_uri()], [])
+            assert opened.value("document.documentElement.scrollWidth") <= width
         assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
         labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
         assert labels[:2] == [
             "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
             "Peak memory (GB) over time: 30 runs, 0 changes of level",
         ]
-
-
-def test_a_panel_has_a_point_a_run_hollow_on_an_odd_day_and_lower_where_it_is_slower(tmp_path: Path) -> None:
-    write_days(tmp_path, 10, slower_at_the_end)
-    (found,) = story.build(as_input.load([tmp_path]), [tmp_path]).stories
-    axes = Figure().subplots()
-    panels.tracks(found)[0].draw(axes)
-    points = {line.get_markerfacecolor(): len(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"}
-    assert sorted(points.values()) == [3, 27] and points["#ffffff"] == 3
-    before, after = (line.get_ydata()[0] for line in axes.lines if line.get_marker() == "_")
-    assert after < before and [text.get_text() for text in axes.texts] == ["A"]
 
 
 def test_text_of_a_result_is_no_markup(of_history: Path) -> None:

@@ -3,15 +3,12 @@
 import gzip
 import json
 
-import browser
 import pytest
-from made_traces import MadeTrace, made_trace
-from matplotlib.figure import Figure
+from made_traces import made_trace
 from reports import refused, write_probe
 
 from evaluate import trace
-from evaluate.report.panels import kinds
-from evaluate.timing import breakdown, stream
+from evaluate.timing import stream
 
 
 def run(*arguments):
@@ -53,36 +50,9 @@ def test_two_traces_are_aligned_by_computation_and_shape(tmp_path, capsys):
     assert "AMD Instinct MI300X" in page and page.count("<script") == 1, "that of every page"
 
 
-def test_the_bars_of_a_picture_share_one_axis_in_milliseconds(tmp_path):
-    a, b = made_trace(tmp_path / "a.json"), made_trace(tmp_path / "b.json", microseconds=150, idle_microseconds=600)
-    sides = [breakdown.of_file(path) for path in (a, b)]
-    axes = Figure().subplots()
-    kinds([(side.path.name, side.kinds) for side in sides]).draw(axes)
-    bars = [(one.get_y() + 0.3, one.get_x(), one.get_width()) for one in axes.patches if one.get_width()]
-    # both steps are 1 ms: 0.1 or 0.15 of products, 0.2 of the reduction, 0.05 exposed, the rest idle
-    wanted = [(0, 0, 0.1), (1, 0, 0.15), (0, 0.1, 0.2), (1, 0.15, 0.2), (0, 0.3, 0.05), (1, 0.35, 0.05)]
-    assert bars == [pytest.approx(one) for one in [*wanted, (0, 0.35, 0.65), (1, 0.4, 0.6)]]
-    assert axes.get_xlim()[0] == 0 and [text.get_text() for text in axes.texts] == [*"MM", *"BB", *"CC", *"II"]
-    assert run(a, b, "--output", tmp_path / "out") == 0
-    assert "matrix products 0.15 ms" in (tmp_path / "out" / "trace.html").read_text()
-
-
-def test_two_traces_without_shapes_have_no_rates(tmp_path, capsys):
-    assert run(*(of_one_kernel(tmp_path / name, "nvjet_tst") for name in ("a.json", "b.json"))) == 0
-    out = capsys.readouterr().out
-    assert "a.json and b.json take the same time: 0.01 ms a step." in out and "TFLOP/s" not in out
-
-
-def of_one_kernel(path, name, **header):
-    it = MadeTrace(**header)
-    it.step(1, 0, 10)
-    it.kernel(name, 1, 5)
-    return it.write(path)
-
-
 def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp_path, capsys):
-    named = {"deviceProperties": [{"id": 0, "name": "<script>alert(1)</script>\x1b[2J"}]}
-    path = of_one_kernel(tmp_path / "a.json", "<img src=x onerror=alert(1)>", **named)
+    device, kernel = "<script>alert(1)</script>\x1b[2J", "<img src=x onerror=alert(1)>"
+    path = made_trace(tmp_path / "a.json", product=kernel, device=device)
     assert run(path, "--output", tmp_path / "out") == 0 and "\x1b" not in capsys.readouterr().out
     page = (tmp_path / "out" / "trace.html").read_text()
     assert "<img" not in page and page.count("<script") == 1
@@ -104,14 +74,6 @@ def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path):
     made_trace(tmp_path / "good.json")
     (tmp_path / "foreign.json").write_text("{}")
     assert said.format(dir=tmp_path) in refused(trace.main, *(one.format(dir=tmp_path) for one in arguments))
-
-
-@pytest.mark.full("trace.html in Chromium, about 5 s")
-def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(tmp_path):
-    kernels = ("nvjet_tst", "Cijk_Alik_Bljk_BBS_BH_" + "MT256x256x64_" * 10)
-    traces = [made_trace(tmp_path / f"{number}.json", product=kernel) for number, kernel in enumerate(kernels)]
-    assert run(*traces, "--output", tmp_path / "out") == 0
-    browser.check_views(tmp_path / "out" / "trace.html")
 
 
 # A file that is cut off, foreign or damaged is one clear error; a whole one is read in any form and piece size.
@@ -146,10 +108,8 @@ def test_a_trace_is_cut_off_wherever_it_ends_early(tmp_path):
         path.write_bytes(text[:length])
         error = refused(trace.main, path)
         assert "cut off" in error or "no valid JSON" in error
-    packed = gzip.compress(text)
-    for length in (3, 12, len(packed) // 2, len(packed) - 4):
-        path.write_bytes(packed[:length])
-        assert "cut off" in refused(trace.main, path)
+    path.write_bytes(gzip.compress(text)[:-4])
+    assert "cut off" in refused(trace.main, path)
 
 
 OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "f", "ts": 1, "dur": 1}

@@ -1,12 +1,11 @@
 """The section "why": the gap of a pair by kind of time, from one profile of each side, through the command."""
 
-import re
 from datetime import datetime, timedelta
 
 import pytest
 from made_traces import write_profile
 from reports import report, write_probe
-from sides import SAMPLES, both, run, runs, summarise
+from sides import SAMPLES, run, summarise
 
 NVD, AMD = (
     [run(platform, number, seconds) for number in (1, 2, 3)] for platform, seconds in (("nvd", 1.0), ("amd", 1.1))
@@ -44,12 +43,9 @@ def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path)
     assert why["rates"] == [] and len(why["remarks"]) == 2
     assert "a profiled step takes 1 ms, the others 0.8 ms" in why["remarks"][0]
     assert "| matrix products | 0.1 | 0.15 | +0.05 |" in text.partition("\n## Why\n")[2]
-    cells = re.findall(r"<td[^>]*>([^<]*)", page.partition("largest differences are in")[2])
-    assert cells[:5] == ["matmul", "forward", "(4096, 1024) x (1024, 4096)", "0.1", "0.15"]  # of the first operator
     traces = "profiles/profiled_train_{}_mega_llama_run1_attempt1/rank0.json.gz"
     assert why["traces"] == {"a": traces.format("nvd"), "b": traces.format("amd")}
     assert all((tmp_path / "in" / trace).is_file() for trace in why["traces"].values())
-    assert "rank0.json.gz opens in https://ui.perfetto.dev" in page
     assert why["phases"][0] == {"phase": "forward", "a": pytest.approx(3e-4), "b": pytest.approx(3.5e-4)}
     section = page.partition('<h2 id="why"')[2].partition("<h2")[0]
     assert section.count("<figure>") == 1 and "matrix products 0.15 ms" in section and "<b>" not in section
@@ -81,15 +77,6 @@ def test_what_each_machine_was_measured_to_reach_stands_beside_what_its_operator
         "communication_exposed": ["GB/s (bus)", 400.0, None, None, None],  # of the largest size
     }
     assert "| best matrix products | TFLOP/s | 800 | 43% | 800 | 29% |" in text
-
-
-@pytest.mark.parametrize("framework", ["mega", "hf", "prim", "nemo", "bridge", "titan"])
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
-def test_every_framework_and_precision_with_profiles_has_a_gap(framework, precision, tmp_path):
-    known = {"framework": framework, **both(precision=precision)}
-    why, *_ = compared(tmp_path, runs("amd", 1.1, **known), runs("nvd", 1.0, **known))
-    assert sum(row["difference"] for row in why["kinds"]) == pytest.approx(5e-5)
-    assert why["operators"][0]["difference"] == pytest.approx(5e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-VIEWS = tuple((width, scheme) for width in (1280, 360) for scheme in ("light", "dark"))
-"""Width in CSS pixels and colour scheme: a desktop and a phone."""
 
 
 class Tab:
@@ -52,17 +50,3 @@ def running() -> Iterator[Tab]:
         pytest.skip(f"no Chromium here (looked for {', '.join(NAMES)}); install Debian's package chromium")
     with sync_playwright() as playwright:
         yield Tab(playwright.chromium.launch(executable_path=program, args=["--disable-gpu"]))
-
-
-def check_views(page: Path) -> None:
-    """Open a page in every view; fail on a message, on a request beside the page, on sideways scrolling, and if the
-    page has the same background in both schemes."""
-    papers = {}
-    with running() as opened:
-        for width, scheme in VIEWS:
-            opened.open(page, width, scheme=scheme)
-            assert opened.complaints == []
-            assert opened.requests == [page.resolve().as_uri()]
-            assert opened.value("document.documentElement.scrollWidth") <= width
-            papers[scheme] = opened.value("getComputedStyle(document.body).backgroundColor")
-    assert papers["light"] != papers["dark"]

@@ -31,15 +31,12 @@ def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
     stem = f"{write_result(folder, result).stem}_attempt{result['attempt']}"
     log = folder / "logs" / f"{result['label'] + '_' if result['label'] else ''}{stem}.log"
     log.parent.mkdir(exist_ok=True)
-    lines = [*_progress(result), *(raw_samples.lines(result) if result["status"] == "ok" else ())]
-    log.write_text("=== banner of a trainer\n" + "".join(lines))
-    return log
-
-
-def _progress(result: Mapping[str, Any]) -> Iterator[str]:
+    lines = ["=== banner of a trainer\n"]
     for step, seconds, loss in zip(result["steps"], result["step_times"], result["loss_values"], strict=True):
         shown = math.nan if loss is None else loss
-        yield raw_samples.format_step("GPU", step, len(result["steps"]), seconds, seconds, shown, 1.0)
+        lines.append(raw_samples.format_step("GPU", step, len(result["steps"]), seconds, seconds, shown, 1.0))
+    log.write_text("".join([*lines, *(raw_samples.lines(result) if result["status"] == "ok" else ())]))
+    return log
 
 
 def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[dict[str, Any]]:
@@ -60,12 +57,6 @@ def written(folder: Path, results: Sequence[Mapping[str, Any]], *, is_compared: 
     return folder
 
 
-def write_folder(folder: Path) -> Path:
-    """Write results of two platforms, a failed one, logs, and the comparison."""
-    failed = run("amd", 3, status="failed", reason="a rank was ended by SIGKILL")
-    return written(folder, [*sides({"nvd": 1.0, "amd": 0.9}), failed], is_compared=True)
-
-
 def faults(path: Path) -> list[str]:
     """Return the faults that `evaluate.validate --bundle` prints of an archive."""
     printed = io.StringIO()
@@ -82,17 +73,11 @@ def pack(folder: Path) -> Path:
     return path
 
 
-def files_of(path: Path) -> Files:
-    """Return the files in an archive, without manifest and sums."""
-    with zipfile.ZipFile(path) as opened:
-        return {name: opened.read(name) for name in opened.namelist() if name not in (MANIFEST, SUMS)}
-
-
 def packed_again(path: Path, change: Callable[[Files], None], *, is_listed: bool) -> Path:
     """Rewrite an archive with a change; with `is_listed`, manifest and sums are adapted to it."""
     with zipfile.ZipFile(path) as opened:
-        lists = {name: opened.read(name) for name in (MANIFEST, SUMS)}
-    files = files_of(path)
+        files = {name: opened.read(name) for name in opened.namelist()}
+    lists = {name: files.pop(name) for name in (MANIFEST, SUMS)}
     change(files)
     if is_listed:
         kept = {name: data for name, data in files.items() if name not in (MANIFEST, SUMS)}

@@ -9,14 +9,18 @@ from sides import Change, Result, both, conditions, summarise
 
 from example import put
 
-NVIDIA = {"power_cap_watts": 700.0, "default_power_cap_watts": 700.0, "max_power_cap_watts": 700.0}
-NVIDIA |= {"max_sm_clock_mhz": 1980.0, "clock_limit_mhz": 1980.0, "default_clock_limit_mhz": 1980.0}
-NVIDIA |= {"numa_balancing": False, "numa_nodes": 2, "other_processes": 0, "busy_before_percent": 2.0}
-NVIDIA |= {"throttle_after": ["gpu_idle"], "throttled_percent": {"sw_power_cap": 80.0, "hw_thermal_slowdown": 0.0}}
-NVIDIA |= {"ecc": "Enabled"}
-AMD = NVIDIA | {"power_cap_watts": 750.0, "default_power_cap_watts": None, "max_power_cap_watts": 750.0}
-AMD |= {"max_sm_clock_mhz": 2100.0, "clock_limit_mhz": None, "default_clock_limit_mhz": None}
-AMD |= {"performance_level": "AMDSMI_DEV_PERF_LEVEL_AUTO", "throttled_percent": {"ppt": 60.0, "socket_thermal": 0.1}}
+NVIDIA = {
+    **{"power_cap_watts": 700.0, "default_power_cap_watts": 700.0, "max_power_cap_watts": 700.0},
+    **{"max_sm_clock_mhz": 1980.0, "clock_limit_mhz": 1980.0, "default_clock_limit_mhz": 1980.0},
+    **{"numa_balancing": False, "numa_nodes": 2, "other_processes": 0, "busy_before_percent": 2.0, "ecc": "Enabled"},
+    **{"throttle_after": ["gpu_idle"], "throttled_percent": {"sw_power_cap": 80.0, "hw_thermal_slowdown": 0.0}},
+}
+AMD = NVIDIA | {
+    **{"power_cap_watts": 750.0, "default_power_cap_watts": None, "max_power_cap_watts": 750.0},
+    **{"max_sm_clock_mhz": 2100.0, "clock_limit_mhz": None, "default_clock_limit_mhz": None},
+    "performance_level": "AMDSMI_DEV_PERF_LEVEL_AUTO",
+    "throttled_percent": {"ppt": 60.0, "socket_thermal": 0.1},
+}
 """Conditions of both vendors' boards as they are shipped."""
 KNOWN = {"nvd": NVIDIA, "amd": AMD}
 

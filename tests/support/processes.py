@@ -1,9 +1,11 @@
-"""Waiting for the end of processes that are not children of the tests."""
+"""Waiting with a limit: for processes that are not children of the tests to end, and for code that must not hang."""
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import psutil
 
@@ -31,3 +33,18 @@ def below(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+@contextmanager
+def no_hang(seconds: int = 60) -> Iterator[None]:
+    """Raise an error in a block that does not end; it guards against waiting forever and measures nothing."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError(f"nothing ended after {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)

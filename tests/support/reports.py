@@ -20,11 +20,6 @@ from evaluate import compare
 from tests.support.sides import Result, write
 
 
-def save(folder: Path, *results: Result) -> list[Path]:
-    """Write results as they are and return their paths."""
-    return sorted(write(folder, results).glob("train_???.json"))[-len(results) :]
-
-
 def probed(**changes: Any) -> dict[str, Any]:
     """Return the content of a probe of one H100 on the day of the example result, with these keys replaced."""
     known = {
@@ -122,7 +117,7 @@ def drawn() -> Iterator[list[Figure]]:
 
 def report(folder: Path, results: Iterable[Result], *options: str, formats: str = "json") -> Report:
     """Write results into a folder, compare them and return the report."""
-    save(folder / "in", *results)
+    write(folder / "in", list(results))
     printed, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors), drawn() as figures:
         arguments = [str(folder / "in"), "--output", str(folder / "report"), "--format", formats, *options]
@@ -134,8 +129,3 @@ def visible(page: str) -> str:
     """Return the text of a page without its data, script and style, on one line."""
     page = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
-
-
-def axes_titled(report: Report, title: str) -> Any:
-    """Return the first panel of this title in the picture."""
-    return next(axes for axes in report.figures[0].axes if axes.get_title() == title)

@@ -225,6 +225,32 @@ def pair(name: str, nvd: Change, amd: Change, count: int = 3, **changes: Any) ->
     return found
 
 
+FIRST_DAY = datetime(2026, 10, 1, 3, tzinfo=timezone.utc)
+
+
+def day(
+    number: int, seconds: float = 1.0, runs: int = 3, noise: float = 0.004, platform: str = "nvd", **changes: Any
+) -> list[Result]:
+    """Return the runs of day `number` (from 0), an hour apart, which differ by `noise` and days by 0.2 %."""
+    series = "".join(str(changes.get(key, "")) for key in ("host", "framework", "label"))
+    random = np.random.default_rng([number, round(1e6 * seconds), runs, crc32(f"{platform}{series}".encode())])
+    of_day = 1 + random.normal(0, 0.002 if noise else 0.0)
+    found = [
+        run(platform, place, seconds * (of_day + random.normal(0, noise)), **changes) for place in range(1, runs + 1)
+    ]
+    for result in found:
+        start_at(result, FIRST_DAY + timedelta(days=number, hours=result["run"]))
+    return found
+
+
+def write_days(
+    folder: Path, days: int, of_day: Callable[[int], Mapping[str, Any]] = lambda _: {}, **common: Any
+) -> list[Path]:
+    """Write a folder for each day, with what `of_day` returns as arguments of `day`; return the folders."""
+    of_each = [day(number, **{**common, **of_day(number)}) for number in range(days)]
+    return [write(folder / f"day{number:02}", results) for number, results in enumerate(of_each)]
+
+
 H100, H200, MI300X, MI355X = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "AMD Instinct MI300X", "AMD Instinct MI355X"
 BOARDS = {
     H100: ("nvd", 85.0, 16896),

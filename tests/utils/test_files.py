@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 from housekeeping import make, tree
-from nasty import no_hang
+from processes import no_hang
 
 from utils import input_files
 from utils.errors import ForeignFileError

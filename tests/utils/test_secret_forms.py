@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkout import settings_of
-from nasty import no_hang
+from processes import no_hang
 
 from example import example_result
 from utils import redact

@@ -111,8 +111,7 @@ def test_an_archive_is_a_baseline_as_its_folder_is(tmp_path, outcome):
     archive = tmp_path / "ours.zip"
     shutil.move(pack(written(tmp_path / "ours", bundled({"nvd": 1.0}, runs=4))), archive)
     new = write(tmp_path / "new", runs(0.99, host="new"))
-    assert outcome(new, "--against", archive)[:2] == (0, [PASS])
-    assert outcome(archive, "--against", new)[:2] == (0, [PASS])
+    assert outcome(new, "--against", archive)[:2] == outcome(archive, "--against", new)[:2] == (0, [PASS])
 
 
 def test_a_job_that_nobody_measured_fails(baseline, against):
@@ -230,7 +229,5 @@ def test_the_decisions_are_written_where_output_is_given_and_nowhere_else(tmp_pa
     found = json.loads(path.read_text())
     (one,) = found["decisions"]
     assert (found["at_least_percent"], one["decision"], one["runs"], one["machine"]) == (95, PASS, 5, "new")
-    new, old = (statistics.geometric_mean(rates(runs(seconds))) for seconds in (1.01, 1.0))
-    assert one["share_percent"]["value"] == pytest.approx(100 * new / old)
     path.write_text("{}")
     assert outcome(*arguments, *out)[0] == 2 and path.read_text() == "{}"

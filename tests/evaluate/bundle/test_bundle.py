@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import stat
-import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
-from bundles import edited, faults, files_of, pack, packed_again, sides, write_folder, write_run, written
+from bundles import edited, faults, pack, packed_again, sides, write_run, written
 from made_traces import write_profile
 from reports import refused, write_probe
 from sides import run, summarise
@@ -25,7 +23,10 @@ LOG = "logs/train_nvd_mega_llama_run1_attempt1.log"
 
 @pytest.fixture(scope="session")
 def honest(tmp_path_factory):
-    return pack(write_folder(tmp_path_factory.mktemp("honest") / "output"))
+    """The archive of two platforms, of which one has a failed run."""
+    failed = run("amd", 3, status="failed", reason="a rank was ended by SIGKILL")
+    results = [*sides({"nvd": 1.0, "amd": 0.9}), failed]
+    return pack(written(tmp_path_factory.mktemp("honest") / "output", results, is_compared=True))
 
 
 @pytest.fixture
@@ -39,12 +40,6 @@ def test_an_unchanged_archive_has_no_faults_and_its_pages_are_no_evidence(archiv
     assert "SIGKILL" in printed.out and "output.zip:" not in printed.out
     assert printed.err.count("note: ") == 1 and "no evidence" in printed.err
     assert "every figure follows from the raw logs" in printed.err
-
-
-def test_the_exit_code_is_0_if_all_results_are_ok_and_1_if_one_is_not(tmp_path, honest, capsys):
-    good = pack(written(tmp_path / "output", sides({"nvd": 1.0, "amd": 0.9})))
-    assert validate.main(["--bundle", str(good)]) == 0 and capsys.readouterr().out.count(" valid") == 4
-    assert validate.main(["--bundle", str(good), str(honest)]) == 1
 
 
 def faster(files):
@@ -173,18 +168,13 @@ def test_a_change_that_is_not_in_the_manifest_is_reported_for_the_file(name, arc
         assert (len(found), faults(packed_again(archive, change, is_listed=True))) == (1, []), "no evidence"
 
 
-def swapped(files):
-    """Give a result the name of another one, and exchange the hashes of the result and of its log."""
-    files["train_cpu_hf_llama_run1.json"] = files.pop(RESULT)
-    with edited(files, "manifest.json") as manifest:
-        listed = manifest["files"]
-        listed[RESULT], listed[LOG] = listed[LOG], listed[RESULT]
-
-
 def test_added_and_removed_files_and_swapped_hashes_are_reported(archive):
     def change(files):
         files["manifest.json"] = zipfile.ZipFile(archive).read("manifest.json")
-        swapped(files)
+        files["train_cpu_hf_llama_run1.json"] = files.pop(RESULT)
+        with edited(files, "manifest.json") as manifest:
+            listed = manifest["files"]
+            listed[RESULT], listed[LOG] = listed[LOG], listed[RESULT]
 
     found = faults(packed_again(archive, change, is_listed=False))
     assert "train_cpu_hf_llama_run1.json: is not in manifest.json: it was added" in found
@@ -234,29 +224,12 @@ def test_a_zip_bomb_is_refused(archive, monkeypatch):
     assert "refused: more than 100 times" in fault
 
 
-def test_overlapping_files_are_refused(archive):
-    infos, content = zipfile.ZipFile(archive).infolist(), bytearray(archive.read_bytes())
-    largest = max(info.compress_size for info in infos)
-    for info in infos:  # give every entry of the directory the size of the largest
-        at = content.rindex(b"PK\1\2", 0, content.rindex(info.filename.encode()))
-        content[at + 20 : at + 24] = largest.to_bytes(4, "little")
-    archive.write_bytes(content)
-    assert any("overlap" in line for line in faults(archive))
-
-
-def no_manifest(path):
-    files = files_of(path)
-    with zipfile.ZipFile(path, "w") as opened:
-        for name, data in files.items():
-            opened.writestr(name, data)
-
-
 BAD = {
     "not a zip file": lambda path: path.write_bytes(b"PK"),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:2000]),
     "missing": lambda path: path.unlink(),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "no manifest": no_manifest,
+    "no manifest": lambda path: zipfile.ZipFile(path, "w").close(),
     "a manifest of another version": lambda path: packed_again(
         path, lambda files: files.update({"manifest.json": b'{"manifest_version": 2, "files": {}}'}), is_listed=False
     ),
@@ -353,29 +326,6 @@ def test_with_several_nodes_the_samples_are_in_one_of_the_logs(tmp_path):
 )
 def test_a_change_of_no_evidence_is_no_fault(change, archive):
     assert faults(packed_again(archive, change, is_listed=True)) == []
-
-
-@pytest.mark.parametrize(
-    "junk", [b'raw: {"steps"', b'raw: {"training_config": 1}', b"\xff\xfe raw: {}", b"raw: {" + b"[" * 9999]
-)
-def test_junk_in_a_log_does_not_crash(junk, archive):
-    first = packed_again(archive, lambda files: files.update({LOG: junk + b"\n" + files[LOG]}), is_listed=True)
-    assert isinstance(faults(first), list)
-    only = packed_again(archive, lambda files: files.update({LOG: junk}), is_listed=True)
-    assert any(LOG in line for line in faults(only))
-
-
-@pytest.mark.full("a log of 40 MB under tracemalloc, about 15 s")
-def test_large_logs_are_read_in_pieces(tmp_path):
-    folder = written(tmp_path / "output", [])
-    with write_run(folder, sides({"nvd": 1.0}, runs=1)[0]).open("ab") as file:
-        for _ in range(40):
-            file.write(os.urandom(1 << 19) + b"\n" + b"x" * (1 << 19))
-    tracemalloc.start()
-    assert faults(pack(folder)) == []
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 20e6, f"{peak:,} bytes for a log of 40 MB"
 
 
 def test_a_measured_rate_counts_in_the_comparison_and_a_changed_one_is_reported(tmp_path):

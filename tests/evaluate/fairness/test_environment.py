@@ -10,8 +10,6 @@ from changes import Change, each, environment, into, of, ran, settings
 from image_variables import recorded
 from sides import is_bold, items, of_pairs, one_verdict, runs
 
-from evaluate.fairness.effects import EFFECTS, canonical
-
 HF = ran(layer_implementation="transformers.models.llama.modeling_llama.LlamaForCausalLM")
 ENGINE = ran(layer_implementation="transformer_engine", attention_backend="transformer_engine:flash")
 LOCAL = ran(layer_implementation="megatron_core_local")
@@ -198,12 +196,6 @@ def test_items_show_what_was_recorded_and_what_has_no_effect(judged: dict[str, d
     assert "sum of weight gradients" in adds
 
 
-def test_tf32_of_the_images_reaches_a_rank_only_as_the_suite_sets_it() -> None:
-    assert not NO_TF32.keys() & recorded("nvd", "hf").keys()
-    found = [recorded(platform, "mega", "PRECISION=fp32").get("NVIDIA_TF32_OVERRIDE") for platform in ("nvd", "amd")]
-    assert found == ["0", None]
-
-
 @pytest.mark.parametrize("name", ["NCCL_MAX_NCHANNELS", "HSA_CU_MASK", "AMD_LOG_LEVEL"])
 @pytest.mark.parametrize("other", ["3", "4"])
 def test_a_handicap_of_another_degree_on_each_side_is_not_comparable(tmp_path: Path, name: str, other: str) -> None:
@@ -213,20 +205,3 @@ def test_a_handicap_of_another_degree_on_each_side_is_not_comparable(tmp_path: P
     )
     verdict = one_verdict(tmp_path, a + b, "--by", "machine")
     assert is_bold(verdict) == (other == "3"), verdict["sentence"]
-
-
-def test_two_spellings_of_a_value_are_one_value() -> None:
-    spellings = {"1": ("1", "01", "true", "True", " 1", "ON", "yes"), "0": ("0", "00", "false", "OFF", "no")}
-    assert {value: set(map(canonical, texts)) for value, texts in spellings.items()} == {"1": {"1"}, "0": {"0"}}
-
-
-def test_every_row_of_the_effects_can_be_reached_and_has_a_note() -> None:
-    rows = [
-        (name, value, effect.platform, effect.beside, effect.precision)
-        for effect in EFFECTS
-        for name in effect.names.split()
-        for value in effect.values.split()
-    ]
-    assert len(set(rows)) == len(rows)
-    assert all(value == "*" or canonical(value) == value for _, value, *_ in rows)
-    assert all(effect.note for effect in EFFECTS)

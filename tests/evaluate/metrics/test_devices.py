@@ -68,20 +68,10 @@ def test_what_one_run_does_not_tell_is_unknown_for_its_reason(result: dict[str, 
     assert found.value is None and said in found.how
 
 
-def test_the_ranks_of_a_cpu_share_its_memory() -> None:
-    shape = {"num_gpus": 2, "dp": 2, "tp": 1, "micro_batch_size": 1, "global_batch_size": 8, "gradient_accumulation": 4}
-    memory = {"gpu_info__device_name": "CPU", "gpu_info__total_memory_gb": 8.0, "platform": "cpu"}
-    memory |= {"memory_metrics__peak_memory_allocated_gb": 3.0}
-    result = put(run("nvd", 1, 1.0), both(**shape, sequence_length=128, precision="fp32") | memory)
-    # tiny: 0.03 GB of states and 0.43 GB of process, so 2.5 GB a sequence; 0.95 x 8 / 2 = 3.8 GB hold one
-    found = capacity.micro_batch_that_would_fit(result)
-    assert found.value == 1.0 and "3.8 of 4 GB" in found.how
-
-
 def test_capacity_of_a_device_or_of_one_that_is_not_known() -> None:
-    found = capacity.capacity(device("H200"))
+    found = capacity.capacity(devices.named("H200"))
     assert [found[name].value for name in ("bf16 training", "fp8 weights")] == pytest.approx([141 / 18, 141.0])
-    without = capacity.capacity(device("A100"))["fp8 weights"]
+    without = capacity.capacity(devices.named("A100"))["fp8 weights"]
     assert (without.value, without.how) == (None, "NVIDIA A100 SXM 80GB has no fp8")
     unknown = capacity.capacity(None, "NVIDIA H900")
     assert set(unknown) == set(found) and all(one.value is None for one in unknown.values())
@@ -156,17 +146,6 @@ def test_one_die_of_a_board_is_named_as_such() -> None:
     assert kind("AMD Instinct MI250X", 68.7).text == "one of 2 dies"
 
 
-def in_format(precision: str, recipe: str | None = None, read_back: str | None = None) -> dict[str, Any]:
-    changes = {"training_config__fp8_recipe": recipe, "resolved_config__fp8_recipe": read_back}
-    return example_result(training_config__precision=precision, **changes)
-
-
-def device(name: str) -> devices.Device:
-    found = devices.named(name)
-    assert found is not None
-    return found
-
-
 # HGX B200: 36, 72 and 144 PFLOPS with sparsity for eight; MI355X: 256 units x 4096, 8192 and 16384 FLOP x 2.4 GHz
 @pytest.mark.parametrize(
     ("name", "precision", "recipes", "tflops"),
@@ -189,12 +168,17 @@ def device(name: str) -> devices.Device:
     ],
 )
 def test_the_peak_is_that_of_the_format_of_the_products_or_says_that_there_is_none(name, precision, recipes, tflops):
-    found = partition.dense_peak(in_format(precision, *recipes), device(name))
+    asked, ran = (*recipes, None, None)[:2]
+    formats = {"training_config__precision": precision, "training_config__fp8_recipe": asked}
+    result = example_result(**formats, resolved_config__fp8_recipe=ran)
+    found = partition.dense_peak(result, devices.named(name))
     assert (found.value or found.how) == (tflops if isinstance(tflops, str) else pytest.approx(tflops, rel=1e-4))
 
 
 def test_utilisation_in_four_bits_is_half_of_what_the_fp8_peak_would_make_of_it():
     b200 = {"gpu_info__device_name": "NVIDIA B200", "gpu_info__total_memory_gb": 192.3, "gpu_info__gpu_cores": 18944}
-    four, eight = (metrics.metrics(put(in_format("fp8", recipe), b200))["mfu_causal"] for recipe in ("nvfp4", None))
+    b200["resolved_config__fp8_recipe"] = None
+    recipes = ({"training_config__precision": "fp8", "training_config__fp8_recipe": one} for one in ("nvfp4", None))
+    four, eight = (metrics.metrics(example_result(**recipe, **b200))["mfu_causal"] for recipe in recipes)
     assert four.value == pytest.approx((eight.value or 0) / 2)
     assert "dense fp4 peak of NVIDIA B200 180GB" in four.how and "https://" in four.how

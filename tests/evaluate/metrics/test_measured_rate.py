@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import pack, written
-from reports import probed, report, save, write_probe
+from reports import probed, report, write_probe
 from sides import both, compared, run, write
 
-from evaluate import frame, validate
+from evaluate import validate
 from evaluate.metrics.measured_rate import load_probes
 
 DAY = datetime(2026, 11, 21, tzinfo=timezone.utc)
@@ -62,7 +61,7 @@ def test_a_result_above_the_measured_rate_is_rejected_and_its_honest_twin_is_not
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_probe(tmp_path, **measured)
-    save(tmp_path, llama(**changes))
+    write(tmp_path, [llama(**changes)])
     validate.main([str(tmp_path)])
     said = " ".join(capsys.readouterr().out.split())
     assert ("of the measured rate, which cannot be" in said) is is_rejected, said
@@ -99,18 +98,8 @@ def test_of_two_the_nearer_in_time_counts(tmp_path: Path) -> None:
 
 def test_the_probe_of_an_output_folder_serves_results_of_a_label_in_it(tmp_path: Path) -> None:
     write_probe(tmp_path)
-    save(tmp_path / "best", llama(4.4))
+    write(tmp_path / "best", [llama(4.4)])
     assert load_probes([tmp_path / "best"]).rate_of(llama(4.4)).how.startswith("best of probe_nvd_nvd-1.json")
-
-
-def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tmp_path: Path) -> None:
-    folder = written(tmp_path / "out", [run("nvd", number, 1.0) for number in (1, 2, 3)])
-    archive = pack(folder).rename(tmp_path / "nvd.zip")
-    write_probe(folder)
-    table = frame.load(folder, archive)
-    packed = table[table.file.str.contains(archive.name)]
-    assert table.is_counted.sum() == 3 and packed.why_not_counted.str.startswith("a copy of ").all()
-    assert list(frame.load_steps(folder, archive).groupby("is_counted").size()) == [300, 300]
 
 
 def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path) -> None:
@@ -120,8 +109,6 @@ def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path) -> Non
     assert load_probes([tmp_path / "idle"]).rate_of(result).how.endswith("shared by 8 ranks")
     write_probe(tmp_path / "busy", **CPU, **busy)
     assert "while 55 % of the cores' time went to other work" in load_probes([tmp_path / "busy"]).rate_of(result).how
-    write_probe(tmp_path / "gpu", **busy)
-    assert load_probes([tmp_path / "gpu"]).rate_of(llama(4.4)).value == 800.0, "a GPU's rate is not the cores'"
 
 
 def rates(**changes: Any) -> dict[str, Any]:

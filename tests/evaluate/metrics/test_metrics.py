@@ -26,10 +26,6 @@ def measured(step_seconds: float, steps: int = 50, **changes: Any) -> dict[str, 
     return example_result(platform="nvd", **known | changes)
 
 
-def values(result: dict[str, Any], **options: Any) -> dict[str, float | None]:
-    return {name: figure.value for name, figure in metrics.metrics(result, **options).items()}
-
-
 @pytest.mark.parametrize(
     ("seconds", "precision", "wanted"),
     [
@@ -53,8 +49,8 @@ def values(result: dict[str, Any], **options: Any) -> dict[str, float | None]:
     ],
 )
 def test_published_figures_come_out(seconds: float, precision: str, wanted: dict[str, Any]) -> None:
-    found = values(measured(seconds, training_config__precision=precision))
-    assert {key: found[key] for key in wanted} == wanted
+    found = metrics.metrics(measured(seconds, training_config__precision=precision))
+    assert {key: found[key].value for key in wanted} == wanted
 
 
 @pytest.mark.parametrize(
@@ -72,11 +68,6 @@ def test_a_device_that_is_not_known_has_no_peak_and_no_price() -> None:
     assert found["mfu_causal"].value is None
     assert found["mfu_causal"].how == "NVIDIA H900 is not known here, so it has no peak; no other chip's is taken"
     assert found["tokens_per_dollar"].value is None and "pass one with --prices" in found["tokens_per_dollar"].how
-    assert found["tokens_per_second_per_gpu"].value == pytest.approx(10_682, abs=1)
-
-
-def test_a_memory_that_does_not_fit_the_name_is_another_device() -> None:
-    assert metrics.device_of(measured(1.0, gpu_info__total_memory_gb=40.0)) is None
 
 
 def test_every_figure_has_a_formula_or_a_reason() -> None:
@@ -104,7 +95,6 @@ def test_energy_is_measured_or_a_bound_that_says_so() -> None:
     whole = found["energy_of_1T_tokens"]
     values = [found[name].value for name in ("tokens_per_joule", "tokens_per_watt_hour", "energy_of_1T_tokens")]
     assert (values, whole.unit) == (pytest.approx([20.0, 72_000.0, 13.8889], rel=1e-5), "MWh")
-    assert "joules a token x 1e12 tokens / 3.6e+09 J in a MWh" in whole.how
     assert all("not the wall" in one.how for one in (found["tokens_per_joule"], whole))
 
 
@@ -146,13 +136,6 @@ def test_a_price_table_that_cannot_be_used_is_named(tmp_path: Path, content: str
     assert str(tmp_path) in str(raised.value)
 
 
-def test_time_to_a_loss_is_by_the_runs_own_curve() -> None:
-    # losses fall by 0.1 a step from 8.0: the mean of ten steps is 7.05 at step 15
-    found = metrics.metrics(measured(2.0), target_loss=7.06)["time_to_target_loss"]
-    assert found.value == pytest.approx(15 * 2.0) and "step 15" in found.how
-    assert metrics.metrics(measured(2.0), target_loss=1.0)["time_to_target_loss"].value is None
-
-
 def test_time_to_mlperfs_target_only_where_its_points_apply() -> None:
     # 344,747 samples at GBS 128, 8 GPUs at 10,682 tokens/s: 344747 x 8192 / 85457 s
     found = metrics.metrics(measured(12.27))["time_to_mlperf_target"]
@@ -171,12 +154,6 @@ def test_spread_between_steps() -> None:
     assert values == pytest.approx([1.1, 1.0, 1.2])
     assert found["step_time_cv"].value == pytest.approx(100 * 0.1014 / 1.1, rel=0.01)
     assert "36 steady steps" in found["step_time_mean"].how
-
-
-@pytest.mark.parametrize("price", [0.01, 2, 350.0, 1e6])
-def test_a_price_in_any_currency_is_taken(tmp_path: Path, price: float) -> None:
-    (tmp_path / "prices.json").write_text(price_table(price))
-    assert prices.load(tmp_path / "prices.json")["AMD Instinct MI300X"].amount == price
 
 
 def figure(value: float, how: str = "how") -> figures.Figure:

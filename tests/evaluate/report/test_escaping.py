@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from reports import Report, probed, report, write_probe
 from sides import run
 
-from evaluate.report.tables import LONGEST, markdown_table, markdown_text, plain, text_table
+from evaluate.report.tables import LONGEST, markdown_table, markdown_text, plain
 
 NAMES = (
     *("# head", "##", "#1", "- item", "1. one", "12) one", "3.5 W", "-0.5", "---", "===", "> q", "`c`", "    code"),
@@ -33,12 +33,6 @@ def test_markdown_renders_as_the_names_themselves_and_plain_ones_are_unchanged()
     cells = re.findall("<t[hd]>(.*?)</t[hd]>", renderer.render(markdown_table(NAMES, [NAMES])))
     assert list(map(html.unescape, cells)) == 2 * [plain(text).strip() for text in NAMES]
     assert tuple(map(markdown_text, UNCHANGED)) == UNCHANGED and markdown_text("$x$") == r"\$x\$"
-
-
-def test_cells_keep_their_numbers_and_their_text() -> None:
-    table = text_table(("name", "tokens/s"), [("word " * 30, "18,036 (18,009-18,062)")], 30)
-    assert "(18,009-18,062)" in table
-    assert markdown_table(("a", "b"), [("x|y", "a_b _c_")]).splitlines()[2] == "| x&#124;y | a_b \\_c\\_ |"
 
 
 def test_a_long_text_is_cut_and_a_secret_at_the_cut_is_none() -> None:

@@ -55,9 +55,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Report]
         yield {name: report(Path(name), results, formats="json,md,html,png") for name, results in FOLDERS.items()}
 
 
-def forms(found: Report) -> dict[str, str]:
-    """Return what is kept of a report by the ending of its file: the texts, the words of the page above the
-    certificates, which are in Markdown, and the verdicts of compare.json, a line a key."""
+def forms(found: Report) -> str:
+    """Return what is kept of a report: the texts, the words of the page above the certificates, which are in Markdown,
+    and the verdicts of compare.json, a line a key."""
     words = re.sub(r"<svg\b[^>]*aria-label=\"([^\"]*)\".*?</svg>", r"[\1]", found.page, flags=re.DOTALL)
     words = words.partition('id="certificates"')[0]
     words = re.sub(r"<(script|style|svg)\b.*?</\1>", "", words, flags=re.DOTALL)
@@ -69,19 +69,17 @@ def forms(found: Report) -> dict[str, str]:
         for key, value in one.items()
         if key != "certificate"
     ]
-    known = {"txt": found.printed, "md.txt": found.markdown, "html.txt": "\n".join(filter(None, lines))}
-    known["jsonl"] = "\n".join([json.dumps({"ranking": found.json["ranking"]}), *verdicts])
-    return {ending: f"{text.rstrip()}\n" for ending, text in known.items()}
+    known = {"terminal": found.printed, "compare.md": found.markdown, "compare.html": "\n".join(filter(None, lines))}
+    known["compare.json"] = "\n".join([json.dumps({"ranking": found.json["ranking"]}), *verdicts])
+    return "\n".join(f"===== {name}\n{text.rstrip()}\n" for name, text in known.items())
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_kept_reports_are_made_again(made: dict[str, Report], name: str, request: pytest.FixtureRequest) -> None:
-    for ending, text in forms(made[name]).items():
-        path = KEPT / f"{name}.{ending}"
-        if request.config.getoption("--update"):
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf8")
-        assert text == path.read_text(encoding="utf8"), f"{path.name}: --update, and look at what changed"
+    path, text = KEPT / f"{name}.txt", forms(made[name])
+    if request.config.getoption("--update"):
+        path.write_text(text, encoding="utf8")
+    assert text == path.read_text(encoding="utf8"), f"{path.name}: --update, and look at what changed"
 
 
 def logs(results: list[Result], device: str) -> np.ndarray[Any, Any]:

@@ -7,8 +7,8 @@ import re
 from itertools import product
 
 import pytest
-from reports import refused, save
-from sides import both, run
+from reports import refused
+from sides import both, runs as some_runs, write
 
 from evaluate import sweep
 from utils.own_files import is_png
@@ -29,8 +29,7 @@ def made(folder, axes, seconds, runs=1, **changes):
         if "MBS" in settings:
             asked["gradient_accumulation"] = 8 // int(settings["MBS"])
         if each:
-            made_ = (run("nvd", n, each, label=label, **both(**asked), **changes) for n in range(1, runs + 1))
-            save(folder / label, *made_)
+            write(folder / label, some_runs("nvd", each, runs, label=label, **both(**asked), **changes))
     content = {"sweep_version": 1, "name": "s", "platform": "nvd", "axes": axes, "fixed": {"MODEL": "llama"}}
     path = folder / "sweeps" / "s.json"
     path.parent.mkdir(parents=True)

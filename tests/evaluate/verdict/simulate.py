@@ -85,8 +85,6 @@ PROCESSES: dict[str, Callable[[np.random.Generator, int], Array]] = {
     "two levels": two_levels,
     ODD: independent,
 }
-SINGLE: tuple[tuple[Side, Side], ...] = (((1,), (1,)), ((5,), (1,)), ((10,), (1,)))
-"""Layouts without an interval."""
 ONE_MACHINE: tuple[tuple[Side, Side], ...] = (
     *(((n,), (n,)) for n in (2, 3, 4, 5, 6, 7, 8, 9, 10)),
     *(((few,), (many,)) for few, many in ((2, 3), (2, 5), (2, 10), (2, 20), (3, 4), (3, 5), (3, 10), (5, 10), (5, 20))),
@@ -131,8 +129,6 @@ class Outcome:
     false_beyond_band: float
     found: tuple[float, ...]
     """True DIFFERENCES called faster, with the default band."""
-    false_tie: float
-    """A true difference just beyond the band called a tie."""
     half_width: float
     """Median half width of the interval, relative."""
 
@@ -160,11 +156,7 @@ def pools(seed: int, count: int = POOL) -> dict[str, Array]:
 def simulate(cell: Cell, pool: Array, trials: int, seed: int = 0) -> Outcome:
     """Return the outcome of a cell; a seed and a cell always give the same."""
     random = np.random.default_rng([seed, *repr(cell).encode()])
-    return _outcome(cell, [_side(cell, place, random, pool, trials) for place in (0, 1)])
-
-
-def _outcome(cell: Cell, sides: Sequence[Summary]) -> Outcome:
-    means, variances, degrees, runs = zip(*sides, strict=True)
+    means, variances, degrees, runs = zip(*(_side(cell, place, random, pool, trials) for place in (0, 1)), strict=True)
     apart, deviation = means[1] - means[0], np.sqrt(variances[0] + variances[1])
     selection = inference.AUTO_SELECTION if AUTO in (cell.a, cell.b) else 1.0
     half, least = (
@@ -177,14 +169,12 @@ def _outcome(cell: Cell, sides: Sequence[Summary]) -> Outcome:
         size = np.abs(apart + math.log1p(true))
         return (size > least) & (size > math.log1p(band)) & is_enough
 
-    tie = np.abs(apart + math.log1p(inference.BAND)) + half <= math.log1p(inference.BAND)
     return Outcome(
         cell,
         float(np.mean(np.abs(apart) <= half)),
         float(np.mean(differs(0.0, 0.0))),
         float(np.mean(differs(0.0, inference.BAND))),
         tuple(float(np.mean(differs(true, inference.BAND) & (apart + math.log1p(true) > 0))) for true in DIFFERENCES),
-        float(np.mean(tie)),
         float(np.median(np.expm1(half))),
     )
 
@@ -262,28 +252,10 @@ def added(cell: Cell, pool: Array, trials: int, seed: int, most: int = AUTO_MOST
     return float(np.mean(is_different)), float(np.mean(covers))
 
 
-def one_odd_run(pool: Array, trials: int, seed: int) -> list[Outcome]:
-    """Return the outcomes where exactly one run of b is 5 % slower; the truth is the level of the other runs."""
-    found = []
-    for count, noise in itertools.product((3, 4, 5, 10), NOISES):
-        cell = Cell((count,), (count,), "one odd run on one side", noise)
-        random = np.random.default_rng([seed, *repr(cell).encode()])
-        sides = [random.choice(pool, (trials, count)) * noise for _ in range(2)]
-        sides[1][:, 0] -= math.log1p(ODD_DIFFERENCE)
-        found.append(_outcome(cell, [summary([side], is_general=False) for side in sides]))
-    return found
-
-
-def name(side: Side) -> str:
-    """Return a side as text: `1 x 5` is one machine with five runs."""
-    if side == AUTO:
-        return "1 x auto"
-    return f"{len(side)} x {side[0]}" if len(set(side)) == 1 else f"{len(side)} x {', '.join(map(str, side))}"
-
-
-def title(a: Side, b: Side) -> str:
-    """Return a layout as text."""
-    return f"{name(a)} against {name(b)}"
+def title(*layout: Side) -> str:
+    """Return a layout as text: `1 x 5` is one machine with five runs."""
+    each = (f"{len(side)} x {', '.join(map(str, dict.fromkeys(side)))}" for side in layout)
+    return " against ".join(each).replace("x 0", "x auto")
 
 
 def is_conservative(cell: Cell) -> bool:
@@ -297,8 +269,6 @@ def is_conservative(cell: Cell) -> bool:
     return min(units) <= 2 or is_mixed or cell.process == ODD
 
 
-NO_INTERVAL = "| no interval, undecided | 0 % | 0 % | - | - | - | - |"
-"""Row of a layout with a single run on a side, which is never called different."""
 HEADER = (
     "| machines x runs | interval covers the truth | equal sides called different, band 0 | band 3 % | 3, 5, 10 % "
     "found at noise 0.2 % | at 1 % | at 3 % | half width at 1 % |"
@@ -307,19 +277,14 @@ HEADER = (
 
 def row(outcomes: Sequence[Outcome]) -> str:
     """Return the row of a layout: extremes over its cells, and the power with equal spreads and independent runs."""
-    cell, covers = outcomes[0].cell, [one.coverage for one in outcomes]
+    covers, false, beyond = zip(*((one.coverage, one.false, one.false_beyond_band) for one in outcomes), strict=True)
     same = [one for one in outcomes if one.cell.process == "independent" and one.cell.spreads == (1.0, 1.0)]
     plain = {one.cell.noise: one for one in reversed(same)}
-    powers = [", ".join(f"{100 * share:.0f}" for share in plain[noise].found) + " %" for noise in NOISES]
-    values = (
-        title(cell.a, cell.b),
-        f"{100 * min(covers):.1f} to {100 * max(covers):.1f} %",
-        f"{100 * max(one.false for one in outcomes):.1f} %",
-        f"{100 * max(one.false_beyond_band for one in outcomes):.1f} %",
-        *powers,
-        f"{100 * plain[0.01].half_width:.1f} %",
+    powers = " | ".join(", ".join(f"{100 * share:.0f}" for share in plain[noise].found) + " %" for noise in NOISES)
+    return (
+        f"| {title(outcomes[0].cell.a, outcomes[0].cell.b)} | {100 * min(covers):.1f} to {100 * max(covers):.1f} % "
+        f"| {100 * max(false):.1f} % | {100 * max(beyond):.1f} % | {powers} | {100 * plain[0.01].half_width:.1f} % |"
     )
-    return f"| {' | '.join(values)} |"
 
 
 def main() -> None:
@@ -330,23 +295,12 @@ def main() -> None:
     trials, seed = vars(parser.parse_args()).values()
     pool = pools(seed)
     print(HEADER, "|---" * (HEADER.count("|") - 1) + "|", sep="\n")
-    print(*(f"| {title(a, b)} {NO_INTERVAL}" for a, b in SINGLE), sep="\n")
-    count, ties = 0, 0.0
     for layout in LAYOUTS:
-        outcomes = [simulate(cell, pool[cell.process], trials, seed) for cell in cells([layout])]
-        count, ties = count + len(outcomes), max([ties, *(one.false_tie for one in outcomes)])
-        print(row(outcomes), flush=True)
-    odd = one_odd_run(pool["independent"], trials, seed)
+        print(row([simulate(cell, pool[cell.process], trials, seed) for cell in cells([layout])]), flush=True)
     more = [Cell((3,), (3,), process, 0.01, spreads) for process in PROCESSES for spreads in SPREADS]
     different, covers = zip(*(added(cell, pool[cell.process], trials, seed) for cell in more), strict=True)
-    print(
-        f"\n{count} cells, {trials:,} trials each, seed {seed}. "
-        f"A difference at the edge of the band is called a tie in at most {ties:.1%}.\n"
-        f"Runs added until a difference is found: called different in {max(different):.1%} at most,\n"
-        f"covers {min(covers):.1%} or more. "
-        f"One odd run on one side: covers {min(one.coverage for one in odd):.1%} or more, "
-        f"called different in {max(one.false for one in odd):.1%} at most."
-    )
+    print(f"\nRuns added until a difference is found: called different in {max(different):.1%} at most,")
+    print(f"covers {min(covers):.1%} or more.")
 
 
 if __name__ == "__main__":

@@ -88,12 +88,6 @@ def test_several_machines_a_side_need_more_machines_and_no_time_is_named() -> No
     assert "more machine" in text and "minutes" not in text
 
 
-def test_the_correction_for_many_pairs_needs_more_runs() -> None:
-    a, b = spread("n", 0.0, 0.02, 4), spread("a", 0.05, 0.02, 4)
-    counts = [int(clause(a, b, level).split()[0]) for level in (0.03, 0.03 / 12)]
-    assert counts[0] < counts[1]
-
-
 @pytest.mark.parametrize(
     ("started", "finished", "seconds"),
     [

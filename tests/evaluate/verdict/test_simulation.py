@@ -85,7 +85,7 @@ def test_the_rows_of_the_docs_are_layouts_of_the_simulation() -> None:
         for line in (Path(__file__).parents[3] / "docs/compare.md").read_text().splitlines()
         if " x " in line and " against " in line and line.startswith("| ") and line[2].isdigit()
     ]
-    assert rows and set(rows) <= {simulate.title(*layout) for layout in (*simulate.SINGLE, *LAYOUTS)}
+    assert rows and set(rows) <= {simulate.title(*layout) for layout in (((1,), (1,)), *LAYOUTS)}
 
 
 @pytest.mark.parametrize("process", PROCESSES)
@@ -97,8 +97,3 @@ def test_runs_that_are_added_until_a_difference_is_found_find_few_that_are_not_t
         cell = Cell((least,), (least,), process, 0.01, spreads)
         false, coverage = simulate.added(cell, pools[process], TRIALS, 15, most)
         assert false <= limit(0.05, 3) and coverage >= limit(0.94, -3), (cell, false, coverage)
-
-
-def test_one_odd_run_on_one_side_is_no_difference(pools: dict[str, Array]) -> None:
-    for found in simulate.one_odd_run(pools["independent"], TRIALS, 15):
-        assert found.coverage >= 0.93 and found.false <= 0.05
