@@ -134,15 +134,11 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tokenizers")
     plain = folder / "plain"
     synth.write_tokenizer(plain, seed=1, vocabulary_size=600)
-    variants = {
-        "bos": stand_in(plain, size=602, eos=601, bos=600),
-        "large": stand_in(plain, size=65_500, eos=65_499),
-    }
-    for name, files in variants.items():
+    for name, ids in {"bos": {"size": 602, "eos": 601, "bos": 600}, "large": {"size": 65_500, "eos": 65_499}}.items():
         (folder / name).mkdir()
-        for file, content in files.items():
+        for file, content in stand_in(plain, **ids).items():
             (folder / name / file).write_bytes(content)
-    return {name: folder / name for name in ("plain", *variants)}
+    return {name: folder / name for name in ("plain", "bos", "large")}
 
 
 @pytest.fixture(scope="session")
@@ -150,21 +146,13 @@ def plain_tokenizer(tokenizers: dict[str, Path]) -> Path:
     return tokenizers["plain"]
 
 
-# A hub on loopback with a token of its own, and the environment of a process that talks to it.
-
-SECRET = "hf_PlantedTokenThatMustNotShow"
+# A hub on loopback, and the environment of a process that talks to it.
 
 
 @pytest.fixture
 def hub() -> Iterator[HubServer]:
-    with HubServer(allowed_token=SECRET) as server:
+    with HubServer() as server:
         yield server
-
-
-@pytest.fixture
-def secret() -> str:
-    """The token that the hub accepts."""
-    return SECRET
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -10,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
+from pyarrow import parquet
 from tokenizers import (
     AddedToken,
     Regex as Pattern,
@@ -261,3 +264,10 @@ def write_jsonl(path: Path, texts: list[str]) -> Path:
     """Write one document a line."""
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf8")
     return path
+
+
+def parquet_of(values: Any, name: str = "text", **options: Any) -> bytes:
+    """Return a Parquet file with these values in one column, and numbers in another."""
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({"id": range(len(values)), name: values}), sink, **options)
+    return sink.getvalue()

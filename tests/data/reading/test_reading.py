@@ -18,7 +18,7 @@ import xxhash
 from backports import zstd
 from hypothesis import example, given, settings, strategies as st
 from pyarrow import parquet
-from standins import MARK, contents, texts_by_json
+from standins import MARK, contents, parquet_of, texts_by_json
 
 import data.clean
 import data.encode
@@ -31,12 +31,6 @@ OUT = "out of clean.jsonl"
 
 def json_lines(texts: list[str]) -> bytes:
     return b"".join(json.dumps({"id": 1, "text": text}).encode() + b"\n" for text in texts)
-
-
-def rows(values: Any, name: str = "text", **more: Any) -> bytes:
-    sink = io.BytesIO()
-    parquet.write_table(pa.table({"id": range(len(values)), name: values}), sink, **more)
-    return sink.getvalue()
 
 
 @pytest.fixture
@@ -86,11 +80,11 @@ def test_a_file_is_read_packed_or_not(tmp_path, read, name, content, more, wante
 
 NUMBERED = [f"row {number}" for number in range(1000)]
 PARQUET = {
-    "string": rows(pa.array(TEXTS, pa.string()), row_group_size=4),
-    "large_string": rows(pa.array(TEXTS, pa.large_string())),
-    "string_view": rows(pa.array(TEXTS, pa.string_view())),
-    "dictionary": rows(pa.array(TEXTS).dictionary_encode()),
-    "several groups of rows": rows(NUMBERED, row_group_size=300),
+    "string": parquet_of(pa.array(TEXTS, pa.string()), row_group_size=4),
+    "large_string": parquet_of(pa.array(TEXTS, pa.large_string())),
+    "string_view": parquet_of(pa.array(TEXTS, pa.string_view())),
+    "dictionary": parquet_of(pa.array(TEXTS).dictionary_encode()),
+    "several groups of rows": parquet_of(NUMBERED, row_group_size=300),
 }
 
 
@@ -104,7 +98,7 @@ def test_parquet_is_read_whatever_its_kind_of_string(tmp_path: Path, read, kind:
 def test_a_file_without_a_record_is_an_error(tmp_path: Path, commands, name: str) -> None:
     path = tmp_path / name
     pack = PACK.get(path.suffix, bytes)
-    path.write_bytes(rows(pa.array([], pa.string())) if path.suffix == ".parquet" else pack(MARK))
+    path.write_bytes(parquet_of(pa.array([], pa.string())) if path.suffix == ".parquet" else pack(MARK))
     assert "no document is left" in refused(commands, path, "--text-unit", "line")
 
 
@@ -124,7 +118,7 @@ def damaged_files() -> dict[str, bytes]:
     """Return contents, by name, of files that were cut short, changed, or are of another format than their name."""
     content = json_lines([f"line {number} of a few" for number in range(500)])
     whole = {ending: pack(content) for ending, pack in PACK.items() if ending}
-    pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": rows(TEXTS)[:-5]}
+    pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": parquet_of(TEXTS)[:-5]}
     for ending, packed in whole.items():
         found |= {f"behind.jsonl{ending}": packed + b"oops", f"plain.jsonl{ending}": content}
         places = [0, 1, len(packed) - 1, *(pick.randrange(len(packed)) for _ in range(12))]
@@ -193,8 +187,8 @@ OTHER_BAD: list[tuple[str, bytes, tuple[str, ...], str, list[str]]] = [
     ("a.txt", b"one\ntwo \xff\n\nthree\n", (), ":2: got bytes that are not UTF-8", []),
     ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "line"), ":2: got bytes that are not UTF-8", ["one", "", "3"]),
     ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "paragraph"), ":2: got bytes that are not UTF-8", ["3"]),
-    ("a.parquet", rows(["a", None, "c"]), (), ":2: got null", ["a", "c"]),
-    ("a.parquet", rows(NO_UTF8), (), ":2: got bytes that are not UTF-8", ["a"]),
+    ("a.parquet", parquet_of(["a", None, "c"]), (), ":2: got null", ["a", "c"]),
+    ("a.parquet", parquet_of(NO_UTF8), (), ":2: got bytes that are not UTF-8", ["a"]),
 ]
 
 
@@ -264,6 +258,10 @@ def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_no
         assert wanted in refused(commands, tmp_path / "in" / source, wanted=2)
 
 
+TWICE = io.BytesIO()
+parquet.write_table(pa.Table.from_arrays([pa.array(["a", "b"])] * 2, names=["text", "text"]), TWICE)
+
+
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
@@ -272,11 +270,13 @@ def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_no
         (("--on-bad", "ignore"), 2, "--on-bad"),
         (("--text-unit", "word"), 2, "--text-unit"),
         (("--group-rows", "0"), 2, "--group-rows"),
+        ("two columns of the name", 2, "a.parquet: "),
     ],
 )
 def test_a_column_or_an_option_that_cannot_be_is_refused(tmp_path, commands, more, code, message) -> None:
-    (tmp_path / "a.parquet").write_bytes(rows(["a"], name="body"))
-    assert message in refused(commands, tmp_path / "a.parquet", *more, wanted=code)
+    content = TWICE.getvalue() if isinstance(more, str) else parquet_of(["a"], name="body")
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert message in refused(commands, tmp_path / "a.parquet", *([] if isinstance(more, str) else more), wanted=code)
 
 
 def test_any_bytes_give_the_records_of_json_and_the_rest_is_counted(tmp_path: Path, capfd) -> None:
