@@ -281,7 +281,8 @@ def test_attempts_are_numbered_on_and_keep_their_bytes_also_where_an_earlier_one
     for number in (1, 2, 3):
         path.write_text(f"attempt {number}")
         assert [store.set_aside(path) for _ in range(2)] == [number + 1] * 2, "asking again moves nothing"
-        kept[0].unlink(missing_ok=True)
+        if number == 2:
+            kept[0].unlink()
     assert [one.read_text() for one in kept[1:]] == ["attempt 2", "attempt 3"]
 
 
