@@ -23,11 +23,9 @@ KNOWN = [
     ("NVIDIA H100 PCIe", 85.0, "NVIDIA H100 PCIe 80GB"),
     ("NVIDIA H100 NVL", 99.9, "NVIDIA H100 NVL 94GB"),
     ("NVIDIA H200", 150.1, "NVIDIA H200 SXM 141GB"),
-    ("NVIDIA H200 NVL", 143_771 * 2**20 / 1e9, "NVIDIA H200 NVL 141GB"),
     ("NVIDIA A100-SXM4-40GB", 42_405_855_232 / 1e9, "NVIDIA A100 SXM 40GB"),
     ("NVIDIA A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
     ("A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
-    ("NVIDIA A100-PCIE-40GB", 42.4, "NVIDIA A100 PCIe 40GB"),
     ("NVIDIA A100 80GB PCIe", 85.0, "NVIDIA A100 PCIe 80GB"),
     ("NVIDIA B200", 179 * 2**30 / 1e9, "NVIDIA B200 180GB"),
     ("AMD Instinct MI300X", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
@@ -45,7 +43,6 @@ KNOWN = [
     ("NVIDIA L40S", 46_068 * 2**20 / 1e9, "NVIDIA L40S 48GB"),
     ("AMD Instinct MI300A", 131_809_200 * 2**10 / 1e9, "AMD Instinct MI300A"),
     ("AMD Instinct MI350X", 288 * 2**30 / 1e9, "AMD Instinct MI350X"),
-    ("AMD Instinct MI350X VF", 288 * 2**30 / 1e9, "AMD Instinct MI350X"),
     ("AMD Instinct MI355X VF", 288 * 2**30 / 1e9, "AMD Instinct MI355X"),
     ("AMD Instinct MI210", 64 * 2**30 / 1e9, "AMD Instinct MI210"),
     ("AMD Instinct MI250", 64 * 2**30 / 1e9, "AMD Instinct MI250 (one of 2 dies)"),
@@ -123,6 +120,7 @@ def test_bf16_peak_is_units_times_flop_per_clock_times_clock(name, units, flop_p
     assert device.cores == units * (128 if "H" in name.removeprefix("NVIDIA ") else 64)
 
 
+OF_TORCH = ("dense_bf16_tflops", "dense_fp8_tflops", "memory_bandwidth_gb_per_second", "memory_gb")
 NVL = ("H100 NVL 94GB", "H200 NVL 141GB")
 ELSEWHERE = [  # board, number, value of another source and its exactness
     # Vendors state for whole machines, with sparsity except where it says dense, PFLOPS in BF16, FP8 and FP4.
@@ -145,14 +143,7 @@ ELSEWHERE = [  # board, number, value of another source and its exactness
             ("AMD Instinct MI350X", 2309.6, 4614.0, 8000, 288),
             ("AMD Instinct MI210", 181.0, None, 1600, 64),
         )
-        for (number, exactness), value in zip(
-            {
-                **{"dense_bf16_tflops": 2e-3, "dense_fp8_tflops": 1e-3},
-                **{"memory_bandwidth_gb_per_second": 0, "memory_gb": 0},
-            }.items(),
-            values,
-            strict=True,
-        )
+        for number, exactness, value in zip(OF_TORCH, (2e-3, 1e-3, 0, 0), values, strict=True)
     ),
     # NVIDIA states 108 PFLOPS for eight B300 and 14 for one: the higher one. BF16 is that of a B200.
     ("NVIDIA B300 270GB", "dense_fp4_tflops", 14e3, 0),
@@ -219,7 +210,6 @@ def gpu(cores: int, memory_bytes: int, major: int = 9, minor: int = 0, **more: s
 H100 = gpu(132, 85_000_000_000)
 MI300X = gpu(304, 192 * 2**30, 9, 4)
 GB300 = gpu(152, 284_208 * 2**20, 10, 3)
-L40S = gpu(142, 46_068 * 2**20, 8, 9)
 MI250 = gpu(104, 64 * 2**30)
 
 
@@ -247,7 +237,6 @@ BOARDS = [  # platform, name, properties, cores, short name; None: unknown, as n
     ("nvd", "NVIDIA H100 80GB HBM3", H100, 16896, "H100"),
     ("amd", "AMD Instinct MI300X", MI300X, 19456, "MI300X"),
     ("nvd", "NVIDIA GB300", GB300, 19456, "GB300"),
-    ("nvd", "NVIDIA L40S", L40S, 18176, "L40S"),
     ("amd", "AMD Instinct MI250X / MI250", MI250, 6656, "MI250"),
     ("amd", "AMD Instinct MI250X", gpu(110, 64 * 2**30), 7040, "MI250X"),  # a die has half the cores of the board
     ("nvd", "NVIDIA H100 PCIe", gpu(114, 85_000_000_000), 14592, None),
@@ -388,7 +377,6 @@ GENERIC = [  # name that is given, properties, and name, short name and cores of
     ("AMD Radeon Graphics", amd(256, 288, "gfx950"), None, None, None),  # MI350X or MI355X
     ("AMD Radeon Graphics", amd(104, 64, "gfx90a"), None, None, None),  # MI210 or a die of MI250
     ("", amd(80, 192, "gfx942"), None, None, None),  # MI308X, which has no row
-    ("", amd(38, 24, "gfx942"), None, None, None),  # a partition of an MI300X
     ("", amd(304, 192, "gfx1100"), None, None, None),
     ("AMD Instinct MI455X", amd(304, 192, "gfx942"), None, None, None),  # a name that says something is not overruled
 ]
