@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,27 +17,20 @@ from transformers import AutoTokenizer
 from data import encode, synth
 
 
-class Said(NamedTuple):
-    """Standard output and standard error of a command."""
-
-    out: str
-    err: str
-
-
 class Commands:
     """Runs the `main` of a command in this process."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self._capfd = capfd
 
-    def run(self, main: Callable[[list[str]], int], *arguments: object, wanted: int = 0) -> Said:
+    def run(self, main: Callable[[list[str]], int], *arguments: object, wanted: int = 0) -> pytest.CaptureResult[str]:
         """Return what a command wrote, its child processes included, after it ended with `wanted`."""
         self._capfd.readouterr()
         try:
             code = main([str(argument) for argument in arguments])
         except SystemExit as end:  # of argparse
             code = int(end.code or 0)
-        said = Said(*self._capfd.readouterr())
+        said = self._capfd.readouterr()
         assert code == wanted, said.err
         return said
 
@@ -94,29 +87,25 @@ def part_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 class Renames:
-    """All renames of this process, by which files appear whole; one of them can end the run or do something first."""
+    """All renames of this process, by which files appear whole; one of them can end the run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
-        self.before: dict[str, Any] = {}
-        """An exception to raise, or a function to call, before the file of this name appears."""
-        self.after: dict[str, Any] = {}
+        self.before: dict[str, BaseException] = {}
+        """An exception to raise before the file of this name appears."""
+        self.after: dict[str, BaseException] = {}
         real = Path.replace
 
         def replace(path: Path, target: Path) -> Path:
-            self._happen(self.before.pop(target.name, None))
+            if error := self.before.pop(target.name, None):
+                raise error
             real(path, target)
             self.names.append(target.name)
-            self._happen(self.after.pop(target.name, None))
+            if error := self.after.pop(target.name, None):
+                raise error
             return target
 
         monkeypatch.setattr(Path, "replace", replace)
-
-    def _happen(self, event: Any) -> None:
-        if isinstance(event, BaseException):
-            raise event
-        if event is not None:
-            event()
 
 
 @pytest.fixture

@@ -248,13 +248,19 @@ def test_words_end_with_the_document_that_reaches_them(tmp_path: Path, commands,
 FILES = ["tokenizer.json", "tokenizer_config.json"]
 
 
-def trained(commands, folder: Path, *more: object, name: str = "tokenizer", wanted: int = 0) -> Path:
-    given = ("--output", folder / "text.jsonl", "--words", "9", "--seed", "5", "--tokenizer-output", folder / name)
-    if wanted:
-        commands.error(synth.main, *given, *more, wanted=wanted)
-    else:
-        commands.run(synth.main, *given, *more)
-    return folder / name
+def trained(commands, folder: Path, *more: object, wanted: int = 0) -> Path:
+    given = (
+        "--output",
+        folder / "text.jsonl",
+        "--words",
+        "9",
+        "--seed",
+        "5",
+        "--tokenizer-output",
+        folder / "tokenizer",
+    )
+    commands.run(synth.main, *given, *more, wanted=wanted)
+    return folder / "tokenizer"
 
 
 def test_processes_train_the_same_bytes_with_exactly_the_asked_size(tmp_path: Path, commands) -> None:
@@ -266,14 +272,17 @@ def test_processes_train_the_same_bytes_with_exactly_the_asked_size(tmp_path: Pa
     subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True)
     for file in FILES:  # the amount of text does not matter
         assert (here / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
-    loaded = AutoTokenizer.from_pretrained(here)
-    assert sorted(loaded.get_vocab().values()) == list(range(4096))
+    assert sorted(AutoTokenizer.from_pretrained(here).get_vocab().values()) == list(range(4096))
 
 
 def test_it_has_an_end_of_text_and_neither_padding_nor_beginning_and_text_comes_back(plain_tokenizer: Path) -> None:
     loaded = AutoTokenizer.from_pretrained(plain_tokenizer)
-    assert loaded.convert_ids_to_tokens(loaded.eos_token_id) == loaded.eos_token == "<|endoftext|>"
-    assert loaded.bos_token is None and loaded.pad_token is None and loaded.unk_token is None
+    assert (loaded.eos_token, loaded.bos_token, loaded.pad_token, loaded.unk_token) == (
+        "<|endoftext|>",
+        None,
+        None,
+        None,
+    )
     for text in ("", "The pot fled.", " two  spaces\n\n", "Grüße, 東京 🙂 \u0000", "a ?! b , c"):
         assert loaded.decode(loaded(text).input_ids) == text
 

@@ -27,8 +27,7 @@ NEEDED = 6 * 8 * 128 + 1
 
 
 def command(folder: Path, *settings: str) -> list[str]:
-    where = (f"DATA_DIR={folder / 'data'}", f"OUTPUT_DIR={folder / 'output'}")
-    return ["--platform", "cpu", *where, *SHORT, *settings]
+    return ["--platform", "cpu", f"DATA_DIR={folder}/data", f"OUTPUT_DIR={folder}/output", *SHORT, *settings]
 
 
 class Preparing:
@@ -69,9 +68,7 @@ def test_synthetic_text_is_enough_for_one_epoch_and_kept_as_it_is(prepared: Prep
     assert prepared() == (prefix, manifest) and prefix.with_suffix(".bin").stat().st_mtime_ns == before
     other, about_other = prepared("SEED=7")
     assert other != prefix and about_other["bin_sha256"] != manifest["bin_sha256"]
-    content = bytearray(prefix.with_suffix(".bin").read_bytes())
-    content[0] ^= 1
-    prefix.with_suffix(".bin").write_bytes(content)
+    prefix.with_suffix(".bin").write_bytes(prefix.with_suffix(".bin").read_bytes()[::-1])
     assert "bin_sha256" in prepared.refused() and prefix.with_suffix(".json").exists()
 
 
@@ -113,21 +110,19 @@ def test_data_of_an_earlier_text_or_tokenizer_are_used_by_no_step(what, prepared
     settings = own(tmp_path, tmp_path / "tokenizer")
     prefix, _ = prepared(*settings)
     path = tmp_path / name
-    before, content = path.stat(), path.read_text(encoding="utf8")
-    path.write_text(change(content), encoding="utf8")
+    before = path.stat()
+    path.write_text(change(path.read_text(encoding="utf8")), encoding="utf8")
     if name == "mine.jsonl":
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    job = [sys.executable, "-m", "train.launch", "--framework", "hf", "--model", "llama"]
     if change is str:
         assert prepared(*settings)[0] == prefix
         return
-    job += command(tmp_path, *settings)
+    job = [sys.executable, "-m", "train.launch", "--framework", "hf", "--model", "llama", *command(tmp_path, *settings)]
     ran = subprocess.run(job, cwd=ROOT, capture_output=True, text=True)
-    assert ran.returncode == 2
     refusals = (prepared.refused(*settings), prepared.refused(*settings, "--for-any-training"), ran.stderr)
     for said in refusals:
         assert str(path if name == "mine.jsonl" else path.parent) in said and "\n" not in said.strip(), said
-    assert f"remove {prefix.parent} and prepare the data again" in refusals[0]
+    assert ran.returncode == 2 and f"remove {prefix.parent} and prepare the data again" in refusals[0]
 
 
 def test_a_glob_of_files_of_another_kind_is_one_text(prepared, tmp_path, plain_tokenizer) -> None:
@@ -176,9 +171,8 @@ def test_a_pair_without_a_manifest_is_taken_and_not_written_to(prepared, tmp_pat
     before = sorted(prefix.parent.iterdir())
     assert prepared(f"DATASET={prefix}") == (prefix, {})
     assert sorted(prefix.parent.iterdir()) == before
-    content = bytearray(prefix.with_suffix(".bin").read_bytes())
-    content[:2] = (5000).to_bytes(2, "little")
-    prefix.with_suffix(".bin").write_bytes(content)
+    content = prefix.with_suffix(".bin").read_bytes()
+    prefix.with_suffix(".bin").write_bytes((5000).to_bytes(2, "little") + content[2:])
     assert "5,001 token ids do not fit the 4,096" in prepared.refused(f"DATASET={prefix}")
 
 

@@ -210,11 +210,10 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
 
         def content(self, content: bytes, headers: dict[str, str], fault: SimpleNamespace | None) -> None:
             asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-            if asked is None or self.command == "HEAD":
-                self.reply(200, content, headers, fault)
-                return
-            headers["Content-Range"] = f"bytes {asked[1]}-{len(content) - 1}/{len(content)}"
-            self.reply(206, content[int(asked[1]) :], headers, fault)
+            start = int(asked[1]) if asked and self.command == "GET" else 0
+            if start:
+                headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            self.reply(206 if start else 200, content[start:], headers, fault)
 
         def error(self, status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
             self.reply(status, b"{}", {"X-Error-Code": code, "X-Error-Message": code, **(headers or {})})
@@ -233,13 +232,10 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command == "HEAD":
                 return
-            if fault and fault.kind == "cut":
-                self.wfile.write(body[: len(body) // 2])
-                self.close_connection = True
-                return
             if fault and fault.kind == "slow":
                 time.sleep(0.5)
-            self.wfile.write(body)
+            self.close_connection = bool(fault and fault.kind == "cut")
+            self.wfile.write(body[: len(body) // 2] if self.close_connection else body)
 
     return Handler
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from checkout import ROOT
@@ -71,10 +72,7 @@ def test_an_existing_file_or_folder_is_replaced_as_a_whole_and_only_on_request(t
 def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch, breaking) -> None:
     (tmp_path / "a").write_text("before")
 
-    def no_space(*_: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(*breaking, no_space)
+    monkeypatch.setattr(*breaking, Mock(side_effect=OSError("no space left on device")))
     with pytest.raises(OSError, match="no space"):
         write_one(tmp_path / "a", is_ours=anything)
     assert tree(tmp_path) == {"a": "file of b'before'"}
@@ -245,11 +243,13 @@ def test_every_other_json_is_read(data, content, options):
 
 def test_names_are_found_whatever_stands_there_and_links_to_folders_are_not_followed(tmp_path):
     for name in ("train_b.json", "deep/train_a.json", "deep/other.json", "train_d.json/train_e.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    os.mkfifo(tmp_path / "train_c.json")
-    (tmp_path / "train_f.json").symlink_to("train_f.json")
-    (tmp_path / "up").symlink_to("..")
+        make(tmp_path, tmp_path / name, "file", b"")
+    for name, what, detail in (
+        ("train_c", "pipe", None),
+        ("train_f", "link", "train_f.json"),
+        ("train_up", "link", "."),
+    ):
+        make(tmp_path, tmp_path / f"{name}.json", what, detail)
     with no_hang():
         found, unreadable = files_below(tmp_path, "train_*.json")
     names = ["deep/train_a", "train_b", "train_c", "train_d", "train_d.json/train_e", "train_f"]

@@ -84,11 +84,6 @@ def test_parts_are_taken_as_results_are_and_not_all_at_once() -> None:
     assert next(parts) <= 5 + 2 * workers.PARTS_AHEAD
 
 
-def test_another_worker_helps_with_second_halves_when_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "DEFERRED_BYTES", 2)
-    assert len({pid for part, pid in workers.in_order(OddsLater(), range(20, 60), 2) if part % 2}) == 2
-
-
 @pytest.mark.parametrize(
     ("asked", "cores", "pieces", "started"),
     [(9_999_999, 4, None, 4), (9_999_999, 64, 3, 3), (9_999_999, 64, 0, 1), (3, 64, 100, 3), (1, 64, 100, 1)],

@@ -8,6 +8,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 from backports import zstd
+from housekeeping import make
 from hypothesis import example, given, settings, strategies as st
 from pyarrow import parquet
 from standins import MARK, contents, parquet_of, texts_by_json
@@ -117,15 +119,15 @@ def test_packed_files_behind_one_another_are_one_file_and_any_window_is_read(tmp
 def damaged_files() -> dict[str, bytes]:
     """Return contents, by name, of files that were cut short, changed, or are of another format than their name."""
     content = json_lines([f"line {number} of a few" for number in range(500)])
-    whole = {ending: pack(content) for ending, pack in PACK.items() if ending}
     pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": parquet_of(TEXTS)[:-5]}
-    for ending, packed in whole.items():
+    for ending in (".gz", ".zst"):
+        packed = PACK[ending](content)
         found |= {f"behind.jsonl{ending}": packed + b"oops", f"plain.jsonl{ending}": content}
         places = [0, 1, len(packed) - 1, *(pick.randrange(len(packed)) for _ in range(12))]
         found |= {f"cut{place}.jsonl{ending}": packed[:place] for place in places}
-    middle = len(whole[".gz"]) // 2  # the checksum of a .zst is optional, and these files have none
-    flipped = bytes([whole[".gz"][middle] ^ 16])
-    return found | {"flipped.jsonl.gz": whole[".gz"][:middle] + flipped + whole[".gz"][middle + 1 :]}
+    flipped = bytearray(PACK[".gz"](content))  # the checksum of a .zst is optional, and these files have none
+    flipped[len(flipped) // 2] ^= 16
+    return found | {"flipped.jsonl.gz": bytes(flipped)}
 
 
 def test_a_damaged_file_is_an_error_even_where_bad_records_are_skipped(tmp_path: Path, commands) -> None:
@@ -231,10 +233,10 @@ FOUND = {
     "packed Parquet": (("a.parquet.gz",), "a.parquet.gz", "a.parquet.gz: unknown file ending"),
     "two kinds": (("a.jsonl", "README.txt"), ".", "plain text (README.txt) and JSON lines (a.jsonl); choose one kind"),
     "a copy": (("a.jsonl", "a.jsonl.gz"), ".", "a.jsonl.gz: a.jsonl beside it would be read too"),
-    "a link in a glob": (("a.jsonl", "b.jsonl -> a.jsonl"), "*.jsonl", "b.jsonl: is the same file as"),
-    "a linked folder in a glob": (("a/a.jsonl", "b -> a"), "*/*.jsonl", "b/a.jsonl: is the same file as"),
-    "a link in a folder": (("a.jsonl", "deep/b.jsonl -> ../a.jsonl"), ".", "deep/b.jsonl: is the same file as"),
-    "a link to another file": (("a/a.jsonl", "b.jsonl -> a/a.jsonl"), "*.jsonl", ["a/a.jsonl"]),
+    "a link in a glob": (("a.jsonl", "b.jsonl -> in/a.jsonl"), "*.jsonl", "b.jsonl: is the same file as"),
+    "a linked folder in a glob": (("a/a.jsonl", "b -> in/a"), "*/*.jsonl", "b/a.jsonl: is the same file as"),
+    "a link in a folder": (("a.jsonl", "deep/b.jsonl -> in/a.jsonl"), ".", "deep/b.jsonl: is the same file as"),
+    "a link to another file": (("a/a.jsonl", "b.jsonl -> in/a/a.jsonl"), "*.jsonl", ["a/a.jsonl"]),
     "a copy in a glob": (("a.jsonl", "a.jsonl.zst"), "*", "a.jsonl.zst: a.jsonl beside it would"),
 }
 
@@ -246,12 +248,8 @@ def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_no
     names, source, wanted = FOUND[case]
     for name in names:
         name, _, target = name.partition(" -> ")
-        path = tmp_path / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if target:
-            path.symlink_to(target)
-            continue
-        path.write_bytes(PACK.get(path.suffix, bytes)(json_lines([name])))
+        content = PACK.get(Path(name).suffix, bytes)(json_lines([name]))
+        make(tmp_path, tmp_path / "in" / name, *(("link", target) if target else ("file", content)))
     if isinstance(wanted, list):
         assert read(tmp_path / "in" / source)[0] == wanted
     else:
@@ -308,19 +306,12 @@ def test_any_bytes_give_the_records_of_json_and_the_rest_is_counted(tmp_path: Pa
 LINES = [json.dumps({"text": f"{number} some words of it"}) + "\n" for number in range(500)]
 
 
-def replace(path: Path) -> None:
-    """Put another file of the same size and time in its place."""
-    state, other = path.stat(), path.with_name("other")
+def rewrite(path: Path, *, is_same_file: bool) -> None:
+    """Write other bytes of the same size and put its time back, or put another such file in its place."""
+    state, other = path.stat(), path if is_same_file else path.with_name("other")
     other.write_bytes(path.read_bytes().replace(b"some", b"many"))
     os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
     os.replace(other, path)  # noqa: PTH105 the renames of Path are watched
-
-
-def rewrite(path: Path) -> None:
-    """Write other bytes of the same size and put its time back."""
-    state = path.stat()
-    path.write_bytes(path.read_bytes().replace(b"some", b"many"))
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -328,9 +319,9 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "grow much": (lambda path: path.write_text("".join(LINES) * 20), "it grew from"),
     "shrink": (lambda path: os.truncate(path, 30), "it shrank from"),
     "vanish": (Path.unlink, "it vanished"),
-    "replace": (replace, "another file has its name"),
+    "replace": (partial(rewrite, is_same_file=False), "another file has its name"),
     "touch": (lambda path: os.utime(path, ns=(1, 1)), "it was written to"),
-    "rewrite": (rewrite, "other bytes were encoded"),
+    "rewrite": (partial(rewrite, is_same_file=True), "other bytes were encoded"),
 }
 
 
@@ -348,8 +339,7 @@ def test_an_input_that_changes_is_not_encoded(
 ) -> None:
     change, message = CHANGES[name]
     part_bytes(2000)
-    changes = [change]
-    real = xxhash.xxh3_128_hexdigest
+    changes, real = [change], xxhash.xxh3_128_hexdigest
 
     def digest(content: bytes) -> str:
         """Change the input after its first part was hashed, before it is encoded."""

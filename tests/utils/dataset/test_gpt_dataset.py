@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 
 import pytest
 from checkout import settings_of
@@ -153,17 +152,6 @@ def test_exactly_a_setting_that_changes_a_byte_has_a_place_of_its_own(tmp_path, 
 def test_models_share_data_where_they_share_text_and_tokenizer(tmp_path, settings, places):
     configs = [config_of(tmp_path, *some) for some in settings]
     assert len({data_prefix(config, model) for config in configs for model in ("llama", "qwen", "mistral")}) == places
-
-
-@pytest.mark.parametrize(
-    ("settings", "model", "name"),
-    [
-        ("DATASET=c4 SAMPLES=50000", "qwen", "c4_qwen_50000documents"),
-        ("DATASET=hub DATASET_REPO=some/text TOKENIZER=a/b", "llama", "some--text_a--b_65tokens"),
-    ],
-)
-def test_a_place_has_a_name_that_people_can_read(tmp_path, settings, model, name):
-    assert re.fullmatch(f"{name}_[0-9a-f]{{12}}", data_prefix(config_of(tmp_path, settings), model).parent.name)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,7 @@ def test_index_has_the_bytes_that_megatron_writes_and_megatron_reads_it(tmp_path
     for ending in ("bin", "idx"):
         assert (tmp_path / f"ours.{ending}").read_bytes() == (tmp_path / f"theirs.{ending}").read_bytes()
 
-    theirs = IndexedDataset(str(tmp_path / "ours"))
-    ours = indexed.check(tmp_path / "ours")
+    theirs, ours = IndexedDataset(str(tmp_path / "ours")), indexed.check(tmp_path / "ours")
     assert [theirs[i].tolist() for i in range(len(theirs))] == [ids for ids in DOCUMENTS if ids]
     assert theirs.document_indices.tolist() == ours.document_indices.tolist() == [0, 1, 1, 2, 3, 3]
     assert theirs.index.sequence_pointers.tolist() == ours.sequence_pointers.tolist()

@@ -21,15 +21,12 @@ BY_NAME = {device.name: device for device in DEVICES}
 KNOWN = [
     ("NVIDIA H100 80GB HBM3", 85.0, "NVIDIA H100 SXM 80GB"),
     ("NVIDIA H100 PCIe", 85.0, "NVIDIA H100 PCIe 80GB"),
-    ("NVIDIA H100 NVL", 99.9, "NVIDIA H100 NVL 94GB"),
     ("NVIDIA H200", 150.1, "NVIDIA H200 SXM 141GB"),
     ("NVIDIA A100-SXM4-40GB", 42_405_855_232 / 1e9, "NVIDIA A100 SXM 40GB"),
     ("NVIDIA A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
     ("A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
-    ("NVIDIA A100 80GB PCIe", 85.0, "NVIDIA A100 PCIe 80GB"),
     ("NVIDIA B200", 179 * 2**30 / 1e9, "NVIDIA B200 180GB"),
     ("AMD Instinct MI300X", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
-    ("AMD Instinct MI300X OAM", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
     ("AMD Instinct MI300X VF", 196_288 * 2**20 / 1e9, "AMD Instinct MI300X"),
     ("AMD Instinct MI325X", 256 * 2**30 / 1e9, "AMD Instinct MI325X"),
     ("AMD Instinct MI355X OAM", 288 * 2**30 / 1e9, "AMD Instinct MI355X"),
@@ -315,17 +312,22 @@ def test_gpu_info_of_this_machine_is_a_valid_section():
     assert store.problems(example_result(gpu_info=info)) == []
     assert info["device_count"] == 4 and info["software_stack"] == "cpu"
     assert set(info["reasons"]) >= {"gpu_cores", "software_version", "driver_version"}
-    memory_kib = int(Path("/proc/meminfo").read_text(encoding="utf8").split()[1])  # its first line is MemTotal
-    assert info["total_memory_gb"] == pytest.approx(memory_kib * 1024 / 1e9, abs=0.01)
 
 
-def test_the_cpu_is_named_by_the_kernel_and_else_by_python_and_else_null_with_a_reason(tmp_path, monkeypatch):
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9654: 96-Core\n")
-    assert detect._cpu_name(cpuinfo) == "AMD EPYC 9654: 96-Core"
-    cpuinfo.write_text("processor\t: 0\nCPU part\t: 0xd4f\n")
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        ("processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9654: 96-Core\n", "AMD EPYC 9654: 96-Core"),
+        ("processor\t: 0\nCPU part\t: 0xd4f\n", "aarch64"),
+    ],
+)
+def test_the_cpu_is_named_by_the_kernel_and_else_by_python(tmp_path, monkeypatch, cpuinfo, name):
     monkeypatch.setattr(python_platform, "processor", lambda: "aarch64")
-    assert detect._cpu_name(cpuinfo) == "aarch64"
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert detect._cpu_name(tmp_path / "cpuinfo") == name
+
+
+def test_a_cpu_without_a_name_has_a_reason(monkeypatch):
     monkeypatch.setattr(detect, "_cpu_name", lambda: "")
     info = detect.gpu_info("cpu", 1, fake_torch("cpu"))
     assert info["device_name"] is None and "processor" in info["reasons"]["device_name"]

@@ -90,8 +90,10 @@ FORMATS = {  # file: framework, format, status, iterations left out, columns, fa
     "events.out.tfevents.megatron": ("mega", None, "ok", [2], EVENTS, {}, None),
     "events.out.tfevents.nemo": ("nemo", None, "ok", [], EVENTS, {}, None),
 }
-KNOWN = {"primus_torchtitan.log": {"world_size": 4}}
-KNOWN |= dict.fromkeys(("events.out.tfevents.megatron", "events.out.tfevents.nemo"), {"total_steps": 6})
+KNOWN = {
+    "primus_torchtitan.log": {"world_size": 4},
+    **dict.fromkeys(("events.out.tfevents.megatron", "events.out.tfevents.nemo"), {"total_steps": 6}),
+}
 
 
 def read(*names, **options):

@@ -112,15 +112,11 @@ MORE_FACTS = {
 }
 
 
-def read(name):
-    return read_log([FOLDER / name])
-
-
 @reference
 @pytest.mark.parametrize("name", LOGS)
 def test_a_published_log_gives_what_stands_in_it(name):
     framework, format_name, columns, rows, main, status, reason, memory = LOGS[name]
-    run = read(name)
+    run = read_log([FOLDER / name])
     assert (run.framework, run.format) == (framework, format_name or run.format)
     names = COLUMNS[columns]
     assert [(step.number, *(value_of(getattr(step, name)) for name in names)) for step in run.steps] == rows
@@ -133,10 +129,10 @@ def test_a_published_log_gives_what_stands_in_it(name):
 
 @reference
 def test_what_is_left_out_or_contradicts_itself_is_said():
-    assert list(read("primus_core_runtime_2026-05.log").excluded) == [2]
+    assert list(read_log([FOLDER / "primus_core_runtime_2026-05.log"]).excluded) == [2]
     # 128 x 8192 / 14.0 / 8 = 9362.29, which would be printed as 9362.3
     line = "iteration 5 (primus_v25.11_format.log:5)"
-    problems = [problem.partition(": ")[0] for problem in read("primus_v25.11_format.log").problems]
+    problems = [problem.partition(": ")[0] for problem in read_log([FOLDER / "primus_v25.11_format.log"]).problems]
     assert problems == [line, "the log stops at iteration 5 of 50", line]
 
 

@@ -119,16 +119,13 @@ def test_optimizer_states_are_cut_over_data_and_context_parallel_ranks():
 
 
 def test_first_stage_keeps_as_many_micro_batches_as_there_are_stages_or_as_there_are():
-    def first(gbs):
-        return estimate_of("PP=4", f"GBS={gbs}", "MBS=1", gpus=4)
-
-    one_each, four_each = estimate_of("PP=4", "GBS=1", gpus=4), first(8)
-    assert four_each.stage == 0
-    assert first(4).activations_gb == four_each.activations_gb == first(64).activations_gb
-    assert first(3).activations_gb == pytest.approx(four_each.activations_gb * 3 / 4)
+    one, three, four, eight, many = (estimate_of("PP=4", f"GBS={gbs}", "MBS=1", gpus=4) for gbs in (1, 3, 4, 8, 64))
+    assert eight.stage == 0
+    assert four.activations_gb == eight.activations_gb == many.activations_gb
+    assert three.activations_gb == pytest.approx(eight.activations_gb * 3 / 4)
     # the last stage has a final norm (result and 1 / rms) where others keep what they send on
     extra = 2048 * (2 * 4096 + 4) / 1e9
-    assert four_each.activations_gb == pytest.approx(4 * (one_each.activations_gb - extra))
+    assert eight.activations_gb == pytest.approx(4 * (one.activations_gb - extra))
 
 
 def test_gradients_of_hf_that_come_while_activations_go_are_not_counted_twice():

@@ -98,7 +98,7 @@ def test_reason_names_the_width_that_was_reached_and_the_limit_that_ended_the_ru
 
 def test_rates_are_those_of_ok_results():
     given = [("ok", 5.0), ("failed", 7.0), ("ok", None), ("ok", 0.0)]
-    results = [{"status": status, "performance_metrics": {"tokens_per_second_per_gpu": rate}} for status, rate in given]
+    results = ({"status": word, "performance_metrics": {"tokens_per_second_per_gpu": rate}} for word, rate in given)
     assert performance.rates(results) == [5.0]
 
 

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from housekeeping import make
 
 from example import example_result
 from utils.results import schema, store
@@ -54,9 +55,11 @@ def test_a_key_that_is_left_out_with_a_reason_is_read_as_null_and_a_missing_sect
 
 
 # A log may leave out with a reason what no log says, but knows its speed and what it follows from.
-FROM_A_LOG = dict.fromkeys([*schema.MEASURED_WHEN_OK[2:], ("training_config", "seed"), ("training_config", "tp")], True)
-FROM_A_LOG |= dict.fromkeys(schema.MEASURED_WHEN_OK[:2], False)
-FROM_A_LOG |= dict.fromkeys([("training_config", key) for key in (*schema.KNOWN_FROM_A_LOG, "max_steps")], False)
+FROM_A_LOG = {
+    **dict.fromkeys([*schema.MEASURED_WHEN_OK[2:], ("training_config", "seed"), ("training_config", "tp")], True),
+    **dict.fromkeys(schema.MEASURED_WHEN_OK[:2], False),
+    **dict.fromkeys([("training_config", key) for key in (*schema.KNOWN_FROM_A_LOG, "max_steps")], False),
+}
 
 
 @pytest.mark.parametrize(("section", "key"), FROM_A_LOG)
@@ -263,8 +266,7 @@ def test_results_are_found_below_folders_each_once_without_superseded_ones(tmp_p
     nested = tmp_path / "best" / "train_b.json"
     kept = tmp_path / "superseded" / "train_a_attempt1.json"
     for path in (tmp_path / "train_a.json", nested, kept, tmp_path / "compare.json", tmp_path / ".train_c.json.tmp"):
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
+        make(tmp_path, path, "file", b"")
     assert list(store.find([tmp_path])) == list(store.find([tmp_path, nested])) == [nested, tmp_path / "train_a.json"]
     assert list(store.find([kept])) == [kept], "what is named is taken"
     with pytest.raises(store.ResultError, match="nowhere: no such file or folder"):
