@@ -244,12 +244,9 @@ def test_every_other_json_is_read(data, content, options):
 def test_names_are_found_whatever_stands_there_and_links_to_folders_are_not_followed(tmp_path):
     for name in ("train_b.json", "deep/train_a.json", "deep/other.json", "train_d.json/train_e.json"):
         make(tmp_path, tmp_path / name, "file", b"")
-    for name, what, detail in (
-        ("train_c", "pipe", None),
-        ("train_f", "link", "train_f.json"),
-        ("train_up", "link", "."),
-    ):
-        make(tmp_path, tmp_path / f"{name}.json", what, detail)
+    odd = {"train_c.json": ("pipe", None), "train_f.json": ("link", "train_f.json"), "up": ("link", ".")}
+    for name, (what, detail) in odd.items():
+        make(tmp_path, tmp_path / name, what, detail)
     with no_hang():
         found, unreadable = files_below(tmp_path, "train_*.json")
     names = ["deep/train_a", "train_b", "train_c", "train_d", "train_d.json/train_e", "train_f"]
