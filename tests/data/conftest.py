@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,27 +17,20 @@ from transformers import AutoTokenizer
 from data import encode, synth
 
 
-class Said(NamedTuple):
-    """Standard output and standard error of a command."""
-
-    out: str
-    err: str
-
-
 class Commands:
     """Runs the `main` of a command in this process."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self._capfd = capfd
 
-    def run(self, main: Callable[[list[str]], int], *arguments: object, wanted: int = 0) -> Said:
+    def run(self, main: Callable[[list[str]], int], *arguments: object, wanted: int = 0) -> pytest.CaptureResult[str]:
         """Return what a command wrote, its child processes included, after it ended with `wanted`."""
         self._capfd.readouterr()
         try:
             code = main([str(argument) for argument in arguments])
         except SystemExit as end:  # of argparse
             code = int(end.code or 0)
-        said = Said(*self._capfd.readouterr())
+        said = self._capfd.readouterr()
         assert code == wanted, said.err
         return said
 
@@ -94,29 +87,25 @@ def part_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 class Renames:
-    """All renames of this process, by which files appear whole; one of them can end the run or do something first."""
+    """All renames of this process, by which files appear whole; one of them can end the run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
-        self.before: dict[str, Any] = {}
-        """An exception to raise, or a function to call, before the file of this name appears."""
-        self.after: dict[str, Any] = {}
+        self.before: dict[str, BaseException] = {}
+        """An exception to raise before the file of this name appears."""
+        self.after: dict[str, BaseException] = {}
         real = Path.replace
 
         def replace(path: Path, target: Path) -> Path:
-            self._happen(self.before.pop(target.name, None))
+            if error := self.before.pop(target.name, None):
+                raise error
             real(path, target)
             self.names.append(target.name)
-            self._happen(self.after.pop(target.name, None))
+            if error := self.after.pop(target.name, None):
+                raise error
             return target
 
         monkeypatch.setattr(Path, "replace", replace)
-
-    def _happen(self, event: Any) -> None:
-        if isinstance(event, BaseException):
-            raise event
-        if event is not None:
-            event()
 
 
 @pytest.fixture
@@ -134,15 +123,11 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tokenizers")
     plain = folder / "plain"
     synth.write_tokenizer(plain, seed=1, vocabulary_size=600)
-    variants = {
-        "bos": stand_in(plain, size=602, eos=601, bos=600),
-        "large": stand_in(plain, size=65_500, eos=65_499),
-    }
-    for name, files in variants.items():
+    for name, ids in {"bos": {"size": 602, "eos": 601, "bos": 600}, "large": {"size": 65_500, "eos": 65_499}}.items():
         (folder / name).mkdir()
-        for file, content in files.items():
+        for file, content in stand_in(plain, **ids).items():
             (folder / name / file).write_bytes(content)
-    return {name: folder / name for name in ("plain", *variants)}
+    return {name: folder / name for name in ("plain", "bos", "large")}
 
 
 @pytest.fixture(scope="session")
@@ -150,21 +135,13 @@ def plain_tokenizer(tokenizers: dict[str, Path]) -> Path:
     return tokenizers["plain"]
 
 
-# A hub on loopback with a token of its own, and the environment of a process that talks to it.
-
-SECRET = "hf_PlantedTokenThatMustNotShow"
+# A hub on loopback, and the environment of a process that talks to it.
 
 
 @pytest.fixture
 def hub() -> Iterator[HubServer]:
-    with HubServer(allowed_token=SECRET) as server:
+    with HubServer() as server:
         yield server
-
-
-@pytest.fixture
-def secret() -> str:
-    """The token that the hub accepts."""
-    return SECRET
 
 
 @pytest.fixture

@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from standins import MARK, changed, write_jsonl, write_llama3, write_qwen2, write_sentencepiece
-from toydata import TEXTS, megatron_pair
+from toydata import TEXTS, megatron_pair, write_pair
 
 from data import verify
+from data.checking import pair_summary, plot
 
 HEADER_BYTES = 34
 
@@ -34,10 +37,6 @@ def accepted(commands) -> Callable[..., str]:
     return lambda prefix, *more: commands.run(verify.main, prefix, *more).out
 
 
-def without_manifest(prefix: Path) -> None:
-    prefix.with_suffix(".json").unlink()
-
-
 def change_manifest(prefix: Path, **changes: Any) -> None:
     path = prefix.with_suffix(".json")
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -50,10 +49,7 @@ def change_bytes(path: Path, offset: int, content: bytes) -> None:
 
 
 def token(place: int, value: int) -> Callable[[Path, Path], None]:
-    def change(data: Path, _: Path) -> None:
-        change_bytes(data, 2 * place % data.stat().st_size, value.to_bytes(2, "little"))
-
-    return change
+    return lambda data, _: change_bytes(data, 2 * place % data.stat().st_size, value.to_bytes(2, "little"))
 
 
 def swap_pointers(_: Path, index: Path) -> None:
@@ -108,12 +104,11 @@ def test_every_planted_damage_is_exit_1_with_what_it_is_and_what_to_do(
     assert "documents   9 (3 empty)" in accepted(prefix, *given)
     damage, without, with_manifest = DAMAGES[name]
     damage(prefix.with_suffix(".bin"), prefix.with_suffix(".idx"))
-    error = commands.error(verify.main, prefix, *given)
-    assert re.search(with_manifest or str(without), error) and re.search("again|another prefix", error)
-    if without is not None:
-        without_manifest(prefix)
-        error = commands.error(verify.main, prefix, *given)
-        assert re.search(without, error) and re.search("again|another prefix", error)
+    for message in (with_manifest or without, without):
+        if message is not None:
+            error = commands.error(verify.main, prefix, *given)
+            assert re.search(message, error) and re.search("again|another prefix", error)
+        prefix.with_suffix(".json").unlink(missing_ok=True)
 
 
 SOURCE = {"name": "in.jsonl", "sha256": "0" * 64, "bytes": 10**6}
@@ -162,14 +157,15 @@ def test_a_good_pair_passes_every_check_and_its_summary_is_readable(
     made = encoded(source, tokenizers[kind], tmp_path / "out")
     more = ("--tokenizer", tokenizers[kind], "--input", source, "--plot", tmp_path / "out.png")
     said = accepted(tmp_path / "out", *more)
-    empty = 0 if kind == "bos" else TEXTS.count("")
-    assert f"documents   {len(TEXTS)} ({empty} empty)\n" in said
-    assert f"tokens      {made['tokens']:,} of {made['dtype']}\n" in said
-    size = sum(len(text.encode()) for text in TEXTS)
-    assert f"text        {size:,} bytes in UTF-8, {size / made['tokens']:.3f} per token\n" in said
-    assert f"lengths     mean {made['tokens'] / (len(TEXTS) - empty):,.1f}, median " in said
-    assert "manifest    agrees, digests too" in said and "9 sampled lines have these ids" in said
-    assert f" of {len(TEXTS) - empty} documents" in said
+    empty, size = 0 if kind == "bos" else TEXTS.count(""), sum(len(text.encode()) for text in TEXTS)
+    for line in (
+        f"documents   {len(TEXTS)} ({empty} empty)\n",
+        f"tokens      {made['tokens']:,} of {made['dtype']}\n",
+        f"text        {size:,} bytes in UTF-8, {size / made['tokens']:.3f} per token\n",
+        f"lengths     mean {made['tokens'] / (len(TEXTS) - empty):,.1f}, median ",
+        *("manifest    agrees, digests too", "9 sampled lines have these ids", f" of {len(TEXTS) - empty} documents"),
+    ):
+        assert line in said
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
     said = accepted(tmp_path / "out")
     assert "not checked: no --tokenizer" in said and "not checked: no --input" in said
@@ -188,7 +184,7 @@ def test_an_input_with_other_text_or_another_number_of_lines_is_found(
 ) -> None:
     given = ("--tokenizer", prefix.with_name("tokenizer"), "--input", prefix.with_name("in.jsonl"))
     if not has_manifest:
-        without_manifest(prefix)
+        prefix.with_suffix(".json").unlink()
     assert "9 sampled lines have these ids" in accepted(prefix, *given)
     write_jsonl(prefix.with_name("in.jsonl"), texts)
     assert re.search(message, commands.error(verify.main, prefix, *given))
@@ -238,16 +234,11 @@ def test_a_pair_of_megatron_gets_the_manifest_that_ours_has(prefix: Path, accept
 
 
 def test_a_manifest_keeps_the_dtype_of_the_files(tmp_path: Path, plain_tokenizer: Path, accepted) -> None:
-    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
-
     # datatrove and others choose int32 for small vocabularies too
-    builder = IndexedDatasetBuilder(str(tmp_path / "wide.bin"), dtype=np.int32)
-    builder.add_document([5, 6, 0], [3])
-    builder.finalize(str(tmp_path / "wide.idx"))
-    accepted(tmp_path / "wide", "--tokenizer", plain_tokenizer, "--write-manifest")
-    manifest = json.loads((tmp_path / "wide.json").read_text())
-    assert (manifest["dtype"], manifest["bin_bytes"]) == ("int32", 12)
-    assert "tokens      3 of int32" in accepted(tmp_path / "wide")
+    wide = write_pair(tmp_path / "wide", [[5, 6, 0]], np.int32)
+    accepted(wide, "--tokenizer", plain_tokenizer, "--write-manifest")
+    manifest = json.loads(wide.with_suffix(".json").read_text())
+    assert (manifest["dtype"], manifest["bin_bytes"]) == ("int32", 12) and "3 of int32" in accepted(wide)
 
 
 CHATS = {
@@ -270,15 +261,16 @@ def test_special_tokens_in_the_text_are_text(tmp_path: Path, commands, encoded, 
         assert "round trip  64 of 64 documents" in said and f"excerpt     {CHATS[kind][:6]!r}"[:-1] in said
         assert "64 sampled lines" in accepted(tmp_path / "out", "--tokenizer", tokenizer, "--input", source)
         tmp_path.joinpath("out.json").unlink(missing_ok=True)
-    # another vocabulary with the same special tokens at the same ids
-    content = json.loads((tokenizer / "tokenizer.json").read_text())
+    error = commands.error(verify.main, tmp_path / "out", "--tokenizer", changed(tokenizer, tmp_path / "other", turned))
+    assert "the pair has another tokenizer" in error
+
+
+def turned(_: Any, content: Any) -> None:
+    """Make it another vocabulary with the same special tokens at the same ids."""
     vocabulary = content["model"]["vocab"]
     moved = [piece for piece in vocabulary if not piece.startswith(("<", "["))]
-    ids = [vocabulary[piece] for piece in moved]
-    content["model"] |= {"vocab": vocabulary | dict(zip(moved, ids[::-1], strict=True)), "merges": []}
-    (tokenizer / "tokenizer.json").write_text(json.dumps(content))
-    error = commands.error(verify.main, tmp_path / "out", "--tokenizer", tokenizer)
-    assert "the pair has another tokenizer" in error
+    vocabulary |= dict(zip(moved, [vocabulary[piece] for piece in moved[::-1]], strict=True))
+    content["model"]["merges"] = []
 
 
 def test_a_tokenizer_that_loses_text_is_proven_by_the_input(
@@ -301,3 +293,76 @@ def test_a_bin_of_another_text_whose_manifest_was_edited_to_fit_is_found(prefix:
     change_manifest(prefix, bin_sha256=hashlib.sha256(tokens.tobytes()).hexdigest())
     given = ("--tokenizer", prefix.with_name("tokenizer"), "--input", prefix.with_name("in.jsonl"))
     assert re.search(r"in\.jsonl:\d: has other ids than document", commands.error(verify.main, prefix, *given))
+
+
+# Lengths of documents are counted exactly; their plot shows every document once, with units and a caption.
+
+LIMIT = 1 << 20
+"""All longer documents are counted as one length."""
+
+
+def lengths_of(*pieces: list[int]) -> pair_summary.Lengths:
+    lengths = pair_summary.Lengths()
+    for piece in pieces:
+        lengths.add(np.array(piece, dtype=np.int64))
+    return lengths
+
+
+def summary_of(lengths: list[int]) -> pair_summary.PairSummary:
+    return pair_summary.PairSummary(
+        **{"documents": len(lengths), "empty_documents": lengths.count(0), "tokens": sum(lengths)},
+        **{"dtype": "uint16", "vocabulary_size": 4096, "largest_id": 4000, "eod": 0, "bin_sha256": "0" * 64},
+        **{"has_manifest": True, "text": None, "lines_encoded_again": None, "bytes_of_text": 4 * sum(lengths)},
+        lengths=lengths_of(lengths),
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 100))), st.floats(0.01, 1))
+def test_counts_and_quantiles_are_those_of_the_list(pieces: list[list[int]], share: float) -> None:
+    values = [value for piece in pieces for value in piece]
+    filled = sorted(value for value in values if value)
+    lengths = lengths_of(*pieces)
+    assert (lengths.documents, lengths.empty, lengths.longest) == (len(values), values.count(0), max(values, default=0))
+    quantile = next((value for number, value in enumerate(filled, 1) if number >= share * len(filled)), None)
+    assert lengths.quantile(share) == quantile
+    assert sum(lengths.bins()[1]) == len(filled)
+
+
+def test_bins_are_half_octaves_from_the_shortest_to_the_longest_document() -> None:
+    # 2^(k/2) rounded: 1 1.4 2 2.8 4 5.7 8 11.3 16 22.6
+    wanted = [3, 4, 6, 8, 11, 16, 23], [1, 2, 0, 2, 0, 1]
+    assert lengths_of([0, 3, 4, 5, 8, 10, 22]).bins() == wanted
+    assert lengths_of([0, 0]).bins() == ([], []) == lengths_of().bins()
+
+
+def test_what_is_too_long_to_count_is_not_guessed() -> None:
+    lengths = lengths_of([5, LIMIT + 7, LIMIT + 7, LIMIT + 9])
+    assert (lengths.longest, lengths.quantile(0.25), lengths.quantile(0.5)) == (LIMIT + 9, 5, None)
+    assert lengths.bins()[1][-1] == 3
+    assert lengths_of([LIMIT]).quantile(0.5) == LIMIT
+
+
+def test_each_filled_document_is_in_one_bar_with_units_a_median_and_a_caption() -> None:
+    figure = plot.draw(summary_of([0, 3, 5, 5, 40, 41, 1000]), "c4 $x$")
+    axes = figure.axes[0]
+    assert sum(bar.get_height() for bar in axes.patches) == 6
+    assert "tokens" in axes.get_xlabel() and axes.get_ylabel() == "documents" and axes.get_ylim()[0] == 0
+    assert [text.get_text() for text in axes.texts] == ["median 5"]
+    said = figure.texts[0].get_text().replace("\n", " ")
+    assert "7 documents (1 empty, not drawn), 1,094 tokens, 4.00 bytes of text per token" in said
+
+
+@pytest.mark.parametrize("lengths", [[1], [7] * 5, [4, 33_927], [1, LIMIT], [1000, LIMIT + 5]])
+def test_any_lengths_can_be_drawn_and_nothing_is_cut(lengths: list[int]) -> None:
+    figure = plot.draw(summary_of(lengths), "/a/folder" * 20 + "/mine")
+    FigureCanvasAgg(figure).draw()
+    axes, inside = figure.axes[0], figure.bbox
+    for text in (*figure.texts, axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts, *axes.get_xticklabels()):
+        box = text.get_window_extent()
+        assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1, text
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    plot.write_plot(tmp_path / "1.png", summary_of([3, 5]), r"costs $\frac$")  # as a formula it ends in an error
+    assert (tmp_path / "1.png").read_bytes().startswith(b"\x89PNG")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import stat
@@ -144,12 +143,6 @@ def write_result(folder: Path, result: Mapping[str, Any]) -> Path:
     name = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
     store.write(result, path := folder / result["label"] / name)
     return path
-
-
-def rewrite(path: Path, **changes: object) -> None:
-    """Change top-level keys of a JSON file; None takes a key out."""
-    content = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
 def tree(folder: Path) -> dict[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
 import re
 import threading
@@ -19,12 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import yaml
-from pyarrow import parquet
 
 from data import synth
 
@@ -52,35 +50,18 @@ class ServedRepo:
         return next((files for n, files in enumerate(self.commits) if self.commit_id(n) == revision), None)
 
 
-@dataclass
-class Fault:
-    """A fault of the next request whose `METHOD path` matches the pattern."""
-
-    pattern: str
-    kind: str
-    """`status`, `cut` (the connection ends in the middle of the body) or `slow`."""
-    status: int = 500
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Request:
-    """One received request and its status."""
-
-    method: str
-    path: str
-    range: str | None
-    status: int
+TOKEN = "hf_PlantedTokenThatMustNotShow"
+"""The token that opens gated repositories."""
 
 
 class HubServer:
     """A server with its repositories, the faults to produce, and the received requests."""
 
-    def __init__(self, allowed_token: str = "hf_allowed") -> None:
+    def __init__(self) -> None:
         self.repos: dict[tuple[str, str], ServedRepo] = {}
-        self.faults: list[Fault] = []
-        self.requests: list[Request] = []
-        self.allowed_token = allowed_token
+        self.faults: list[SimpleNamespace] = []
+        """Each of the next request whose `METHOD path` matches its pattern."""
+        self.requests: list[SimpleNamespace] = []
         self.on_request: Any = None
         self.sizes: dict[str, int] = {}
         """Sizes that paths-info reports instead of the true ones."""
@@ -110,11 +91,14 @@ class HubServer:
         return repo
 
     def fail(self, pattern: str, kind: str, status: int = 500, **headers: str) -> None:
-        """Set a fault; `Retry_After="1"` is the header Retry-After."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.faults.append(Fault(pattern, kind, status, named))
+        """Set a fault: `status`, `cut` (the connection ends in the middle of the body) or `slow`.
 
-    def fault_for(self, request: str) -> Fault | None:
+        `Retry_After="1"` is the header Retry-After.
+        """
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.faults.append(SimpleNamespace(pattern=pattern, kind=kind, status=status, headers=named))
+
+    def fault_for(self, request: str) -> SimpleNamespace | None:
         """Return the fault of this request, if any, which is over with it."""
         found = next((fault for fault in self.faults if re.search(fault.pattern, request)), None)
         if found is not None:
@@ -129,32 +113,25 @@ class HubServer:
 
 def etag(content: bytes) -> str:
     """Return the identity of a content: sha256 of a large file, git blob id of a small one."""
-    if len(content) >= LARGE_BYTES:
-        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha256(content).hexdigest() if len(content) >= LARGE_BYTES else _blob(content)
+
+
+def _blob(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def _entry(name: str, content: bytes) -> dict[str, Any]:
-    blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    entry: dict[str, Any] = {"type": "file", "oid": blob, "size": len(content), "path": name}
-    if len(content) >= LARGE_BYTES:
-        entry["lfs"] = {"oid": etag(content), "size": len(content), "pointerSize": 134}
-    return entry
+    size = len(content)
+    large = {"lfs": {"oid": etag(content), "size": size, "pointerSize": 134}} if size >= LARGE_BYTES else {}
+    return {"type": "file", "oid": _blob(content), "size": size, "path": name, **large}
 
 
 def _tree(files: Mapping[str, bytes], folder: str, is_recursive: bool) -> list[dict[str, Any]]:
-    start = f"{folder}/" if folder else ""
-    entries: dict[str, dict[str, Any]] = {}
-    for name, content in sorted(files.items()):
-        if not name.startswith(start):
-            continue
-        parts = name.removeprefix(start).split("/")
-        for depth in range(1, len(parts) if is_recursive else min(2, len(parts))):
-            path = start + "/".join(parts[:depth])
-            entries[path] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": path}
-        if is_recursive or len(parts) == 1:
-            entries[name] = _entry(name, content)
-    return list(entries.values())
+    folders = {str(parent) for name in files for parent in PurePosixPath(name).parents} - {"."}
+    entries = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": path} for path in sorted(folders)]
+    entries += [_entry(name, content) for name, content in sorted(files.items())]
+    places = [PurePosixPath(entry["path"]).parents[: None if is_recursive else 1] for entry in entries]
+    return [entry for entry, place in zip(entries, places, strict=True) if PurePosixPath(folder) in place]
 
 
 def _metadata(files: Mapping[str, bytes]) -> dict[str, Any] | None:
@@ -210,18 +187,18 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 tree = _tree(files, folder, query.get("recursive", ["false"])[0].lower() == "true")
                 self.reply_json(tree) if tree else self.error(404, "EntryNotFound")
             elif operation == "paths-info":
-                asked = urllib.parse.parse_qs(body.decode()).get("paths") or json.loads(body or b"{}").get("paths", [])
+                asked = urllib.parse.parse_qs(body.decode()).get("paths", [])
                 known = [_entry(path, files[path]) for path in asked if path in files]
                 self.reply_json([entry | {"size": hub.sizes.get(entry["path"], entry["size"])} for entry in known])
             else:
                 self.error(404, "NotFound")
 
-        def file(self, kind: str, name: str, revision: str, path: str, fault: Fault | None) -> None:
+        def file(self, kind: str, name: str, revision: str, path: str, fault: SimpleNamespace | None) -> None:
             repo = hub.repos.get((kind, name))
             files = repo.files(revision) if repo else None
             if repo is None:
                 self.error(401, "RepoNotFound")
-            elif repo.is_gated and self.headers.get("Authorization") != f"Bearer {hub.allowed_token}":
+            elif repo.is_gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 self.error(403 if self.headers.get("Authorization") else 401, "GatedRepo")
             elif files is None:
                 self.error(404, "RevisionNotFound")
@@ -231,14 +208,12 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 commit = repo.commit_id() if revision == "main" else revision
                 self.content(files[path], {"ETag": f'"{etag(files[path])}"', "X-Repo-Commit": commit}, fault)
 
-        def content(self, content: bytes, headers: dict[str, str], fault: Fault | None) -> None:
-            asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-            if asked is None or self.command == "HEAD":
-                self.reply(200, content, headers, fault)
-                return
-            start, end = int(asked[1]), min(int(asked[2] or len(content) - 1), len(content) - 1)
-            headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
-            self.reply(206, content[start : end + 1], headers, fault)
+        def content(self, content: bytes, headers: dict[str, str], fault: SimpleNamespace | None) -> None:
+            asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+            start = int(asked[1]) if asked and self.command == "GET" else 0
+            if start:
+                headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            self.reply(206 if start else 200, content[start:], headers, fault)
 
         def error(self, status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
             self.reply(status, b"{}", {"X-Error-Code": code, "X-Error-Message": code, **(headers or {})})
@@ -246,35 +221,27 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
         def reply_json(self, value: Any) -> None:
             self.reply(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-        def reply(self, status: int, body: bytes, headers: Mapping[str, str], fault: Fault | None = None) -> None:
-            hub.requests.append(
-                Request(
-                    self.command,
-                    urllib.parse.unquote(self.path),
-                    self.headers.get("Range"),
-                    status,
-                )
-            )
+        def reply(
+            self, status: int, body: bytes, headers: Mapping[str, str], fault: SimpleNamespace | None = None
+        ) -> None:
+            path, asked = urllib.parse.unquote(self.path), self.headers.get("Range")
+            hub.requests.append(SimpleNamespace(method=self.command, path=path, range=asked))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command == "HEAD":
                 return
-            if fault and fault.kind == "cut":
-                self.wfile.write(body[: len(body) // 2])
-                self.close_connection = True
-                return
             if fault and fault.kind == "slow":
                 time.sleep(0.5)
-            self.wfile.write(body)
+            self.close_connection = bool(fault and fault.kind == "cut")
+            self.wfile.write(body[: len(body) // 2] if self.close_connection else body)
 
     return Handler
 
 
 # Content for a test hub: shards in C4's layout, rows in BookCorpus's, tokenizers with the ids of the real ones.
 
-SHARD_DOCUMENTS = 100
 CARD = """---
 license:
 - odc-by
@@ -306,13 +273,9 @@ def shard(number: int) -> str:
 
 def c4(texts: list[str]) -> dict[str, bytes]:
     """Return the files of a repository like allenai/c4 with `texts` in shards of 100."""
-    parts = [texts[start : start + SHARD_DOCUMENTS] for start in range(0, len(texts), SHARD_DOCUMENTS)]
-    files = {shard(number): _json_lines(part) for number, part in enumerate(parts)}
-    files |= {name: _json_lines(["never read"]) for name in _OTHERS}
-    return files | {"README.md": CARD.encode()}
-
-
-_OTHERS = ("en/c4-validation.00000-of-00008.json.gz", "realnewslike/c4-train.00000-of-00512.json.gz")
+    files = {shard(start // 100): _json_lines(texts[start : start + 100]) for start in range(0, len(texts), 100)}
+    others = ("en/c4-validation.00000-of-00008.json.gz", "realnewslike/c4-train.00000-of-00512.json.gz")
+    return files | {name: _json_lines(["never read"]) for name in others} | {"README.md": CARD.encode()}
 
 
 def _json_lines(texts: list[str]) -> bytes:
@@ -320,13 +283,6 @@ def _json_lines(texts: list[str]) -> bytes:
         json.dumps({"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": "https://example/"}) for text in texts
     ]
     return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
-
-
-def rows(texts: list[str]) -> bytes:
-    """Return a Parquet file with one text per row."""
-    sink = io.BytesIO()
-    parquet.write_table(pa.table({"text": texts}), sink)
-    return sink.getvalue()
 
 
 def tokenizer_files(folder: Path) -> dict[str, bytes]:

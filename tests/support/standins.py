@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
 import shutil
 import sys
+import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
+from pyarrow import parquet
 from tokenizers import (
     AddedToken,
     Regex as Pattern,
@@ -73,7 +78,7 @@ def write_qwen2(folder: Path, vocabulary_size: int = 1500) -> Path:
         "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
         "added_tokens_decoder": {str(token.pop("id")): token for token in added},
     }
-    return _write(folder, tokenizer, config, ignore_merges=False)
+    return _write(folder, tokenizer, config)
 
 
 def write_gpt2(folder: Path, vocabulary_size: int = 1500) -> Path:
@@ -86,28 +91,43 @@ def write_gpt2(folder: Path, vocabulary_size: int = 1500) -> Path:
     tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=True)])
     tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
     config = {**tokens, "tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False}
-    return _write(folder, tokenizer, config, ignore_merges=False)
+    return _write(folder, tokenizer, config)
 
 
 def write_mistral(folder: Path, vocabulary_size: int = 1500) -> Path:
     """Write a tokenizer with the vocabulary of SentencePiece (bytes as fallback), a normalizer for spaces, `<s>`."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary_size - 259, special_tokens=[], show_progress=False)
-    tokenizer.train_from_iterator(_training_texts(), trainer)
-    content = json.loads(tokenizer.to_str())
-    pieces = sorted(content["model"]["vocab"], key=content["model"]["vocab"].__getitem__)
-    vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
-    content["model"] |= {"vocab": {token: number for number, token in enumerate(vocabulary)}, "unk_token": "<unk>"}
-    content["model"] |= {"byte_fallback": True, "fuse_unk": True}
-    tokenizer = Tokenizer.from_str(json.dumps(content))
-    tokenizer.pre_tokenizer = None
+    tokenizer = _of_sentencepiece(["<unk>", "<s>", "</s>"], None, _training_texts(), vocabulary_size)
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in vocabulary[:3]])
+    config = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False, "legacy": True}
+    return _write(folder, tokenizer, {**OF_SENTENCEPIECE, **config, "sp_model_kwargs": {}, "pad_token": None})
+
+
+def write_sentencepiece(folder: Path, prepend: str, vocabulary_size: int = 600) -> Path:
+    """Write a tokenizer of the kind of Llama 2 and Mistral: `prepend` is "always" (also after each special token, as in
+    the older form) or "first" (before the text only), with `<s>` before each text and `[INST]` in it."""
+    specials, texts = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"], (argparse_words() * 3).split("\n")
+    tokenizer = _of_sentencepiece(specials, prepend, texts, vocabulary_size)
+    spaces = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*spaces, decoders.Strip(content=" ", left=1, right=0)])
+    return _write(folder, tokenizer, {**OF_SENTENCEPIECE, "tokenizer_class": "PreTrainedTokenizerFast"})
+
+
+OF_SENTENCEPIECE = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def _of_sentencepiece(specials: list[str], prepend: str | None, texts: Iterable[str], size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    split = pre_tokenizers.Metaspace(prepend_scheme=prepend or "always", split=prepend is None)
+    tokenizer.pre_tokenizer = split
+    pieces = [*specials, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=pieces, show_progress=False, max_token_length=12)
+    tokenizer.train_from_iterator(texts, trainer)
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] in specials]
+    content["pre_tokenizer"] = content["pre_tokenizer"] if prepend else None
+    tokenizer = Tokenizer.from_str(json.dumps(content))
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "tokenizer_class": "LlamaTokenizer"}
-    more = {"add_bos_token": True, "add_eos_token": False, "legacy": True, "sp_model_kwargs": {}, "pad_token": None}
-    return _write(folder, tokenizer, {**config, **more}, ignore_merges=False)
+    return tokenizer
 
 
 def changed(source: Path, folder: Path, change: Callable[[Any, Any], Any]) -> Path:
@@ -125,11 +145,8 @@ def _trained(split: str | None, normalizer: Any, specials: list[str], vocabulary
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split is None)
-    tokenizer.pre_tokenizer = whole
-    if split is not None:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Pattern(split), behavior="isolated"), whole]
-        )
+    parts = [] if split is None else [pre_tokenizers.Split(Pattern(split), behavior="isolated")]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*parts, whole]) if parts else whole
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
@@ -149,46 +166,16 @@ def _training_texts() -> Iterator[str]:
 
 def argparse_words() -> str:
     """Return some English text that every machine has."""
-    import argparse
-    import textwrap
-
     return (argparse.__doc__ or "") * 3 + (textwrap.__doc__ or "") + (Path.__doc__ or "")
 
 
-def _write(folder: Path, tokenizer: Tokenizer, config: dict[str, Any], *, ignore_merges: bool) -> Path:
+def _write(folder: Path, tokenizer: Tokenizer, config: dict[str, Any], *, ignore_merges: bool = False) -> Path:
     folder.mkdir(parents=True)
     content = json.loads(tokenizer.to_str())
     content["model"]["ignore_merges"] = ignore_merges
     (folder / "tokenizer.json").write_text(json.dumps(content))
     (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 131072, **config}))
     return folder
-
-
-def write_sentencepiece(folder: Path, prepend: str, vocabulary_size: int = 600) -> Path:
-    """Write a tokenizer of the kind of Llama 2 and Mistral: `prepend` is "always" (also after each special token, as in
-    the older form) or "first" (before the text only), with `<s>` before each text and `[INST]` in it."""
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme=prepend, split=False)
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("\u2581", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(content=" ", left=1, right=0),
-        ]
-    )
-    specials = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
-    pieces = [*specials, *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary_size, special_tokens=pieces, show_progress=False, max_token_length=12
-    )
-    tokenizer.train_from_iterator((argparse_words() * 3).split("\n"), trainer)
-    content = json.loads(tokenizer.to_str())
-    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] in specials]
-    tokenizer = Tokenizer.from_str(json.dumps(content))
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return _write(folder, tokenizer, {**config, "tokenizer_class": "PreTrainedTokenizerFast"}, ignore_merges=False)
 
 
 # Lines of JSON of every kind, good and hostile, and what the library json alone makes of them.
@@ -261,3 +248,10 @@ def write_jsonl(path: Path, texts: list[str]) -> Path:
     """Write one document a line."""
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf8")
     return path
+
+
+def parquet_of(values: Any, name: str = "text", **options: Any) -> bytes:
+    """Return a Parquet file with these values in one column, and numbers in another."""
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({"id": range(len(values)), name: values}), sink, **options)
+    return sink.getvalue()

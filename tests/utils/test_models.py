@@ -2,12 +2,20 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
+from checkout import ROOT, settings_of
+from toydata import write_toy_data
 
 from tests.support import tied_model
+from tests.support.launching import free_port
+from tests.workers.memory_worker import SETTINGS
 from utils import models
+from utils.memory import estimate as memory
 
 PUBLISHED = {"llama": 8_030_261_248, "qwen": 7_615_616_512, "mistral": 7_241_732_096, "qwen3": 8_190_735_360}
 
@@ -30,8 +38,7 @@ def test_parameter_count_equals_transformers_on_the_meta_device(name, size):
     assert size != "full" or spec.parameter_count == PUBLISHED[name]
 
 
-def test_a_tied_embedding_counts_once_in_parameters_and_fully_in_flops(monkeypatch):
-    monkeypatch.setitem(models.MODELS, tied_model.NAME, tied_model.LLAMA_1B)
+def test_a_tied_embedding_counts_once_in_parameters_and_fully_in_flops():
     spec = models.get(tied_model.NAME)
     assert spec.parameter_count == counted(spec) == 1_235_814_400  # model card of Llama 3.2 1B: 1.23 billion
     assert spec.flops_per_token(8192) == replace(spec, tie_word_embeddings=False).flops_per_token(8192)
@@ -66,22 +73,13 @@ def test_flops_per_token_are_the_published_figures(name, sequence_length, causal
 
 
 def test_windowed_attention_counts_only_the_tokens_inside_the_window():
-    spec = models.get("mistral", "tiny")
-    length, window = 4096, spec.sliding_window
-    by_hand = sum(min(position + 1, window) for position in range(length)) / length
-    counted = (spec.flops_per_token(length) - 6 * spec.matmul_parameter_count) / (
-        12 * spec.num_layers * spec.hidden_size
-    )
+    spec, length = models.get("mistral", "tiny"), 4096
+    assert spec.sliding_window == 64, "it is used at the 128 tokens of a test"
+    by_hand = sum(min(position + 1, spec.sliding_window) for position in range(length)) / length
+    counted = spec.flops_per_token(length) - 6 * spec.matmul_parameter_count
     # the published causal formula takes a token to see half of itself: s / 2, not (s + 1) / 2
-    assert counted == pytest.approx(by_hand - window / (2 * length), rel=1e-12)
-
-
-@pytest.mark.parametrize("name", models.NAMES)
-def test_tiny_has_four_layers_and_heads_that_divide_by_tensor_parallel_two(name):
-    spec = models.get(name, "tiny")
-    assert (spec.num_layers, spec.num_attention_heads % 2, spec.num_query_groups % 2) == (4, 0, 0)
-    assert spec.num_attention_heads * spec.head_dim == spec.hidden_size
-    assert name != "mistral" or spec.sliding_window == 64, "it uses its window at 128 tokens"
+    seen = by_hand - spec.sliding_window / (2 * length)
+    assert counted == pytest.approx(12 * spec.num_layers * spec.hidden_size * seen, rel=1e-12)
 
 
 def test_proxy_keeps_the_widths_and_cuts_the_layers():
@@ -103,3 +101,90 @@ def test_proxy_keeps_the_widths_and_cuts_the_layers():
 def test_unknown_model_lists_what_is_known(name, size, layers, named):
     with pytest.raises(models.UnknownModelError, match=named):
         models.get(name, size, proxy_layers=layers)
+
+
+# The memory estimate holds against what the real models keep while they train.
+
+full = pytest.mark.full("memory that real tiny models keep while they train, about 75 s in all")
+AS_ON_GPU = [f"{model} PRECISION={precision}" for model in models.NAMES for precision in ("fp32", "bf16")]
+KEPT = [f"kept {case}" for case in (*AS_ON_GPU, *(f"{tied_model.NAME} PRECISION={each}" for each in ("fp32", "bf16")))]
+RECIPE = "kept_as_on_gpu llama PRECISION=bf16 RECOMPUTE=selective"
+OTHER_SHAPE = ["kept mistral MBS=1 SL=256 PRECISION=bf16", "kept llama MBS=4 SL=64 PRECISION=fp32"]
+PEAKS = [
+    "peak llama PRECISION=fp32",
+    "peak mistral PRECISION=bf16 MBS=4 SL=256",
+    "peak qwen MBS=8 SL=512",
+    "peak qwen3 MBS=8 SL=256 PRECISION=bf16",
+    "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=full OPTIMIZER_STATE=bf16",
+    "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=selective GRADIENT_DTYPE=bf16",
+    f"peak {tied_model.NAME} PRECISION=fp32 MBS=1 SL=16",  # few tokens: the embedding's gradients are the most
+]
+ONE_RANK = {
+    "mega": [*KEPT, *OTHER_SHAPE, *PEAKS, *(f"kept_as_on_gpu {case}" for case in AS_ON_GPU), RECIPE],
+    "hf": [*KEPT, *OTHER_SHAPE, *PEAKS],
+}
+TWO_RANKS = [
+    *("kept qwen TP=2 PRECISION=fp32", "kept qwen3 TP=2 PRECISION=bf16"),
+    *("peak llama PP=2 PRECISION=fp32", "peak llama PP=2 MBS=8 SL=256"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _tied(monkeypatch):
+    """The tied model is known to these tests."""
+    monkeypatch.setitem(models.MODELS, tied_model.NAME, tied_model.LLAMA_1B)
+
+
+@pytest.fixture(scope="module")
+def live_bytes(tmp_path_factory):
+    """Bytes by framework, number of ranks and case, counted in processes of their own."""
+    scratch = tmp_path_factory.mktemp("memory")
+    prefix = write_toy_data(scratch / "toy" / "text")
+    # torch.compile would need a C++ compiler; what is kept does not depend on it; torchrun leaves a folder in TMPDIR
+    settings = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "TMPDIR": str(scratch)}
+    found = {}
+    for framework, ranks, cases in (*((name, 1, cases) for name, cases in ONE_RANK.items()), ("mega", 2, TWO_RANKS)):
+        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if ranks == 2 else []
+        command = [sys.executable, *start, "-m", "tests.workers.memory_worker", framework, str(prefix), str(scratch)]
+        environ = {**os.environ, **settings, "MASTER_PORT": str(free_port())}
+        ran = subprocess.run([*command, *cases], cwd=ROOT, env=environ, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        found[framework, ranks] = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("{")))
+    return found
+
+
+def stage_of(framework, ranks, case, stage=0):
+    kind, model, *settings = case.split()
+    config = settings_of(*SETTINGS, f"CPU_RANKS={ranks} FRAMEWORK={framework} MODEL=llama", *settings)
+    if kind == "kept_as_on_gpu":
+        config = replace(config, platform="nvd")
+    return memory.Stage(config, framework, config.spec(model), stage)
+
+
+@full
+@pytest.mark.parametrize(
+    ("framework", "ranks", "case"),
+    [(framework, 1, case) for framework in ONE_RANK for case in ONE_RANK[framework] if case.startswith("kept")]
+    + [("mega", 2, case) for case in TWO_RANKS if case.startswith("kept")],
+)
+def test_activations_are_what_the_real_model_keeps(live_bytes, framework, ranks, case):
+    stage = stage_of(framework, ranks, case)
+    each = 2 if case.startswith("kept_as_on_gpu") and stage.config.precision == "bf16" else 4  # logits, or softmax
+    logits = each * stage.tokens * stage.spec.vocab_size / stage.config.tensor_parallel_size
+    real = live_bytes[framework, ranks][case]
+    assert stage.activations + stage.weight_copies + logits == pytest.approx(real, rel=2e-3)
+
+
+@full
+@pytest.mark.parametrize(
+    ("framework", "ranks", "case"),
+    [(framework, 1, case) for framework in memory.FRAMEWORKS for case in PEAKS]
+    + [("mega", 2, case) for case in TWO_RANKS if case.startswith("peak")],
+)
+def test_total_is_the_largest_amount_of_live_tensors_of_a_training(live_bytes, framework, ranks, case):
+    stage = stage_of(framework, ranks, case)
+    found = memory.estimate(stage.config, framework, stage.spec)
+    tensors_gb, real_gb = found.total_gb - found.process_gb, max(live_bytes[framework, ranks][case]) / 1e9
+    # a thread of gloo may still hold a copy of the weights that it has gathered, or of the gradients it has reduced
+    held_by_gloo_gb = 4 * stage.spec.parameter_count / 1e9
+    assert 0.97 * real_gb - held_by_gloo_gb <= tensors_gb <= 1.03 * real_gb

@@ -17,7 +17,6 @@ from processes import no_hang
 
 from example import example_result
 from utils import redact
-from utils.errors import ConfigError
 from utils.secret_forms import is_secret_name
 
 LETTERS = "aB3dE5gH7jK9" * 8
@@ -276,12 +275,9 @@ def test_a_known_value_is_taken_out_in_every_encoding_and_an_ordinary_one_is_not
 
 def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tmp_path):
     monkeypatch.setattr(redact, "SECRETS_FILE", tmp_path / "secrets.env")
-    redact._of_file.cache_clear()
+    monkeypatch.setattr(redact, "_of_file", redact._of_file.__wrapped__)  # which reads it once a process
     (tmp_path / "secrets.env").write_text("# a comment=of-the-file\nHF_TOKEN=open*sesame\n")
-    try:
-        assert redact.text("say open*sesame of-the-file", {}) == "say *** of-the-file"
-    finally:
-        redact._of_file.cache_clear()
+    assert redact.text("say open*sesame of-the-file", {}) == "say *** of-the-file"
 
 
 @pytest.mark.parametrize("piece", ["a-b.", "eyJa-", "key-", "http://a:", "token", "%3A", "a:b@", "--pass "])
@@ -328,9 +324,7 @@ def test_keys_netrc_lines_and_users_of_curl_are_found_and_their_twins_are_not(pa
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"])
 def test_the_value_in_use_is_taken_out_whatever_its_form(name, monkeypatch):
     monkeypatch.setenv(name, " open*sesame\n")
-    assert redact.text("say open*sesame!") == "say ***!"
-    assert redact.holds_secret(b"say open*sesame!", {name: "open*sesame"})
-    assert redact.text("say open*sesame!", {}) == "say open*sesame!"
+    assert redact.text("say open*sesame!") == "say ***!" and redact.text("say open*sesame!", {}) == "say open*sesame!"
 
 
 def test_json_keeps_its_form_and_its_numbers_and_its_keys_tell_what_a_value_is():
@@ -353,18 +347,10 @@ def test_names_in_a_file_are_read_with_their_values_and_bytes_that_are_no_text_a
     assert redact.holds_secret(content, {}) == holds
 
 
-@pytest.mark.parametrize("text", [f"HF_TOKEN={HUB}", f"HF_TOKEN='{LETTERS[:30]}'", f"TOKENIZER=https://u:{HUB}@h'"])
-def test_a_settings_error_does_not_repeat_a_secret(text):
-    with pytest.raises(ConfigError) as caught:
-        settings_of(text)
-    assert "***" in str(caught.value) and "aB3dE5" not in str(caught.value)
-
-
 @pytest.mark.parametrize("length", [1000, 1024, 1025, 5000])
-def test_a_long_value_behind_a_name_is_taken_out_to_its_end(length):
-    secret = (LETTERS * 200)[:length]
-    assert redact.text(f"HF_TOKEN={secret}), rest", {}) == "HF_TOKEN=***), rest"
-    assert redact.text(f"password: {secret}, rest", {}) == "password: ***, rest"
+@pytest.mark.parametrize("line", ["HF_TOKEN={}), rest", "password: {}, rest"])
+def test_a_long_value_behind_a_name_is_taken_out_to_its_end(line, length):
+    assert redact.text(line.format((LETTERS * 200)[:length]), {}) == line.format("***")
 
 
 @pytest.mark.parametrize("part", ["key=", "password=abc://x@", "~", "$", "a:"])

@@ -1,4 +1,7 @@
-"""A run that was ended continues where it stopped, with the same bytes, and reuses only parts that are its own."""
+"""A run that was ended continues where it stopped, with the same bytes, and reuses only parts that are its own.
+
+Tasks of datatrove, local and on Slurm, give the same bytes as one process.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,29 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
+import slurm_cluster
 from checkout import ROOT
-from hypothesis import example, given, settings
 from processes import below, wait_until_gone
 from standins import contents, texts_by_json, write_jsonl
-from toydata import assert_same_pair
+from toydata import TEXTS, assert_same_pair, megatron_pair
 from transformers import AutoTokenizer
 
 from data import encode
+from data.encoding import scale_out
 
 PATIENCE_SECONDS = 120
 RARE = " \U00010940"
@@ -42,9 +49,8 @@ def finished(folder: Path) -> list[Path]:
 
 
 def other_text(folder: Path) -> None:
-    content = bytearray((folder / "in.jsonl").read_bytes())
-    content[10:15] = b"other"  # of the same size, in the first part
-    (folder / "in.jsonl").write_bytes(bytes(content))
+    content = (folder / "in.jsonl").read_bytes()
+    (folder / "in.jsonl").write_bytes(content[:10] + b"other" + content[15:])  # of the same size, in the first part
 
 
 def damaged(name: str, content: bytes | None = None) -> Callable[[Path], None]:
@@ -57,9 +63,7 @@ def damaged(name: str, content: bytes | None = None) -> Callable[[Path], None]:
 
 def of_another_version(folder: Path) -> None:
     path = folder / ".out.parts" / "000000.json"
-    content = json.loads(path.read_text())
-    content["made_from"]["version"] += 1
-    path.write_text(json.dumps(content))
+    path.write_text(re.sub(r'("version": ?)\d+', r"\g<1>99", path.read_text(), count=1))
 
 
 def swapped(folder: Path) -> None:
@@ -113,10 +117,9 @@ def test_a_part_is_reused_if_nothing_of_its_origin_changed_and_else_made_anew(
     assert_same_pair(tmp_path / "out", tmp_path / "whole")
 
 
-MOMENTS = [(place, f"out.{ending}") for place, ending in (("before", "bin"), ("after", "bin"), ("after", "idx"))]
-
-
-@pytest.mark.parametrize(("place", "name"), [*MOMENTS, ("before", "out.json")])
+@pytest.mark.parametrize(
+    ("place", "name"), [("before", "out.bin"), ("after", "out.bin"), ("after", "out.idx"), ("before", "out.json")]
+)
 def test_a_run_that_ends_while_it_replaces_a_pair_leaves_no_manifest_and_is_taken_up(
     tmp_path: Path, plain_tokenizer, commands, renames, place: str, name: str
 ) -> None:
@@ -146,56 +149,54 @@ def test_two_runs_cannot_write_one_pair(tmp_path: Path, plain_tokenizer: Path, c
 
 
 def start(folder: Path, tokenizer: Path, name: str = "out") -> subprocess.Popen[str]:
-    """Start data.encode with two workers and parts of 64 KiB, in a session of its own."""
-    program = (
-        "import sys; from data import encode; import data.encoding.parts as parts; parts.PART_BYTES = 1 << 16\n"
-        "if __name__ == '__main__': sys.exit(encode.main())"
-    )
-    command = [sys.executable, "-c", program, *map(str, arguments(folder, tokenizer, "--workers", "2", name=name))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    """Start data.encode with two workers in a session of its own, as a user does."""
+    command = [
+        sys.executable,
+        "-m",
+        "data.encode",
+        *map(str, arguments(folder, tokenizer, "--workers", "2", name=name)),
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
-
-
-def wait_for(is_true: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    """Wait until something is true, or until the process has ended."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_true() and (process is None or process.poll() is None):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def kill_a_worker(process: subprocess.Popen[str]) -> None:
-    """Kill a worker, a child of the server process, which is a child of the run."""
-    next(child for child in below(process.pid) if child.ppid() != process.pid).kill()
+    return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes)
 
 
 STOPS: dict[str, tuple[Callable[[subprocess.Popen[str]], None], int, str]] = {
     "terminated": (lambda process: process.send_signal(signal.SIGTERM), 143, ""),
     "interrupted": (lambda process: os.killpg(process.pid, signal.SIGINT), 130, "error: interrupted"),
-    "a worker killed": (kill_a_worker, 1, "error: workers: one of 2 was killed"),
+    "killed": (subprocess.Popen.kill, -signal.SIGKILL, ""),
+    # a child of the server process, which is a child of the run
+    "a worker killed": (
+        lambda process: next(child for child in below(process.pid) if child.ppid() != process.pid).kill(),
+        *(1, "error: workers: one of 2 was killed"),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", STOPS)
 def test_a_run_that_is_stopped_leaves_its_finished_parts_and_no_process(
-    tmp_path: Path, plain_tokenizer: Path, commands, name: str
+    tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     stop, code, said = STOPS[name]
     write_jsonl(tmp_path / "in.jsonl", ["some words of it " * 2000] * 1000)
-    process = start(tmp_path, plain_tokenizer)
-    wait_for(lambda: bool(finished(tmp_path)), process)
-    found = below(process.pid)
-    stop(process)
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == code and said in errors and "Traceback" not in errors, errors
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.parts", "in.jsonl"] and finished(tmp_path)
-    wait_until_gone(found)
+    with tempfile.TemporaryDirectory(prefix="t") as temporary:  # a short path, for sockets of the workers' server
+        monkeypatch.setenv("TMPDIR", temporary)
+        process = start(tmp_path, plain_tokenizer)
+        while not finished(tmp_path) and process.poll() is None:
+            time.sleep(0.005)
+        found = below(process.pid)
+        assert list(Path(temporary).iterdir())
+        stop(process)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == code and said in errors and "Traceback" not in errors, errors
+        wait_until_gone(found)
+        assert list(Path(temporary).iterdir()) == []
+    left = {path.name for path in tmp_path.iterdir() if name != "killed" or path.suffix != ".tmp"}
+    assert left == {".out.parts", "in.jsonl"} and finished(tmp_path)
 
 
 def test_ctrl_c_ends_no_process_below_a_run_while_it_starts(tmp_path: Path, plain_tokenizer: Path) -> None:
     """A terminal sends it to all of them; only the run itself says that it was interrupted."""
-    write_jsonl(tmp_path / "in.jsonl", ["some words of it " * 2000] * 100)
+    write_jsonl(tmp_path / "in.jsonl", ["some words of it " * 2000] * 300)
     process = start(tmp_path, plain_tokenizer)
     while process.poll() is None and not finished(tmp_path):
         for child in below(process.pid):
@@ -206,24 +207,25 @@ def test_ctrl_c_ends_no_process_below_a_run_while_it_starts(tmp_path: Path, plai
     assert process.returncode == 0 and "Traceback" not in errors, errors
 
 
-@pytest.mark.full("a run that is killed 8 times at random moments, about 30 s")
+@pytest.mark.full("a run that is killed ten times at random moments, about 15 s")
 def test_a_run_killed_at_any_moment_goes_on_with_the_same_bytes_and_nobody_is_left(
     tmp_path: Path, plain_tokenizer: Path, commands
 ) -> None:
-    write_jsonl(tmp_path / "in.jsonl", [f"{number} " + "some words of it " * 80 for number in range(20_000)])
-    whole = start(tmp_path, plain_tokenizer, "whole")
-    assert whole.communicate()[1] is not None and whole.returncode == 0
-    pick, kills, while_writing = random.Random(8), 8, 0
-    for number in range(kills):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")  # pytest shows it on failure
+    pick, kills, while_writing = random.Random(seed), 0, 0
+    write_jsonl(tmp_path / "in.jsonl", [f"{number} " + "some words of it " * 80 for number in range(12_000)])
+    began = time.monotonic()
+    assert start(tmp_path, plain_tokenizer, "whole").wait() == 0
+    undisturbed = time.monotonic() - began
+    while kills < 10 or not while_writing:
         process = start(tmp_path, plain_tokenizer)
-        if number % 4 == 3:  # wherever it is then: starting, or at the end
-            time.sleep(pick.uniform(0.1, 3))
-        else:
-            already = len(finished(tmp_path))
-            wait_for(lambda: len(finished(tmp_path)) > already, process)  # noqa: B023
-            time.sleep(pick.uniform(0, 0.1))
+        time.sleep(pick.uniform(0, undisturbed))
         found = below(process.pid)
-        process.kill()
+        if process.poll() is None:
+            kill = (os.kill, os.killpg)[kills % 2]  # alone, as when memory runs out, and with its workers
+            kill(process.pid, signal.SIGKILL)
+            kills += 1
         process.communicate()
         wait_until_gone(found)
         while_writing += bool(finished(tmp_path)) and not (tmp_path / "out.json").exists()
@@ -231,7 +233,6 @@ def test_a_run_killed_at_any_moment_goes_on_with_the_same_bytes_and_nobody_is_le
             assert_same_pair(tmp_path / "out", tmp_path / "whole")
             for path in tmp_path.glob("out.*"):
                 path.unlink()
-    assert while_writing >= kills / 2
     left = sorted(path.name for path in tmp_path.glob(".out.*.tmp"))
     assert len(left) <= 3, "those of the last killed run only: .bin, .idx, and the manifest"
     said = commands.run(encode.main, *arguments(tmp_path, plain_tokenizer)).err
@@ -248,9 +249,9 @@ def test_any_file_is_the_right_bytes_or_a_clear_error(
     tokenizer, prefix = AutoTokenizer.from_pretrained(plain_tokenizer), tmp_path / "out"
     command = [str(argument) for argument in arguments(tmp_path, plain_tokenizer)]
 
-    @settings(max_examples=80, deadline=None)
-    @example(b'{"text": "' + b"5" * 5_000_000 + b'"}\noops')
-    @given(contents)
+    @hypothesis.settings(max_examples=80, deadline=None)
+    @hypothesis.example(b'{"text": "' + b"5" * 5_000_000 + b'"}\noops')
+    @hypothesis.given(contents)
     def check(content: bytes) -> None:
         (tmp_path / "in.jsonl").write_bytes(content)
         texts = texts_by_json(content)
@@ -268,3 +269,92 @@ def test_any_file_is_the_right_bytes_or_a_clear_error(
         assert not (tmp_path / ".out.parts").exists()
 
     check()
+
+
+# Tasks of datatrove share the parts; a failed task ends the work.
+
+MANY = [f"{number} {text}" for number in range(9) for text in TEXTS]
+SLURM = ("--executor", "slurm", "--tasks", "2", "--slurm-time", "00:10:00", "--slurm-partition")
+TASKS = {
+    "datatrove": ("--executor", "datatrove", "--tasks", "3", "--workers", "2"),
+    "slurm": (*SLURM, slurm_cluster.PARTITION),
+}
+
+
+@pytest.fixture
+def given(tmp_path: Path, tokenizers: dict[str, Path]) -> list[str]:
+    """The arguments of encoding `in.jsonl`, beside which megatron-core's pair is."""
+    pytest.importorskip("datatrove", reason="datatrove is not installed: there are no tasks")
+    write_jsonl(tmp_path / "in.jsonl", MANY)
+    megatron_pair(tmp_path / "theirs", MANY, tokenizers["bos"])
+    return list(map(str, arguments(tmp_path, tokenizers["bos"])))
+
+
+def run(command: list[str], environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
+    start = [sys.executable, "-m", "data.encode", *command]
+    return subprocess.run(start, cwd=ROOT, env=dict(environment), capture_output=True, text=True)
+
+
+def test_tasks_share_the_parts_between_them_and_the_join_finds_all_made(
+    tmp_path, tokenizers, given, part_bytes, renames
+) -> None:
+    part_bytes(10_000)
+    named = {"input": [tmp_path / "in.jsonl"], "tokenizer": tokenizers["bos"], "output_prefix": tmp_path / "out"}
+    (tmp_path / ".out.parts").mkdir()
+    shares = []
+    for rank in (1, 0, 2):
+        renames.names.clear()
+        assert list(scale_out.EncodeParts(named)(None, rank, 3)) == []
+        shares.append({name for name in renames.names if name[:6].isdigit() and name.endswith(".bin")})
+    assert len(set.union(*shares)) == sum(map(len, shares)) >= 6 and all(shares)
+    renames.names.clear()
+    list(scale_out.JoinParts(named)(None))
+    assert not [name for name in renames.names if name[:6].isdigit()], "no part is made again"
+    assert_same_pair(tmp_path / "out", tmp_path / "theirs")
+
+
+@pytest.mark.parametrize(
+    "executor", ["datatrove", pytest.param("slurm", marks=pytest.mark.full("a cluster of Slurm, about 15 s"))]
+)
+@pytest.mark.parametrize("is_bad", [False, True])
+def test_tasks_write_the_bytes_of_one_process_or_end_without_a_pair(
+    tmp_path, given, request, executor: str, is_bad: bool
+) -> None:
+    environment = request.getfixturevalue("slurm") if executor == "slurm" else os.environ
+    if is_bad:
+        with (tmp_path / "in.jsonl").open("a") as file:
+            file.write("oops\n")
+    done = run([*given, *TASKS[executor]], environment)
+    assert done.returncode == (is_bad and executor == "datatrove"), done.stderr
+    if executor == "slurm":
+        listing = ["squeue", "-h", "-j", json.loads(done.stdout)["submitted"]]
+        while subprocess.run(listing, env=environment, capture_output=True).stdout.strip():
+            time.sleep(1)
+    elif is_bad:
+        assert f"in.jsonl:{len(MANY) + 1}: got invalid JSON" in done.stderr
+    else:
+        assert json.loads(done.stdout)["documents"] == len(MANY) and not list(tmp_path.glob(".*"))
+    assert (tmp_path / "out.json").exists() != is_bad
+    if not is_bad:
+        assert_same_pair(tmp_path / "out", tmp_path / "theirs")
+
+
+WRONG = [
+    (("--executor", "datatrove"), "pip install datatrove=="),
+    (("--executor", "slurm"), "--slurm-partition"),
+    (("--executor", "slurm", "--slurm-partition", "x", "--slurm-option", "account"), "NAME=VALUE"),
+]
+
+
+@pytest.mark.parametrize(("more", "message"), WRONG)
+def test_what_cannot_be_started_is_exit_2(given, commands, monkeypatch, more, message) -> None:
+    if "datatrove" in more:
+        monkeypatch.setitem(sys.modules, "datatrove", None)
+    assert message in commands.error(encode.main, *given, *more, wanted=2)
+
+
+@pytest.mark.full("a cluster of Slurm, about 5 s")
+def test_what_slurm_refuses_is_one_line_and_exit_1(given, slurm: dict[str, str]) -> None:
+    done = run([*given, *SLURM, "nowhere"], slurm)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: --executor slurm: sbatch refused the job (exit code 1); see its message above" in done.stderr

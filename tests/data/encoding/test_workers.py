@@ -5,21 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import ROOT
-from processes import below, wait_until_gone
 
 from data.encoding import pair, workers
-
-PATIENCE_SECONDS = 60
 
 
 def slow_for_early_parts(part: int) -> tuple[int, int]:
@@ -35,18 +26,10 @@ def fail_from_five(part: int) -> int:
     return part
 
 
-def send_at_four(part: int, number: signal.Signals) -> int:
-    if part == 4:
-        os.kill(os.getpid(), number)
-    return part
-
-
 def die_at_four(part: int) -> int:
-    return send_at_four(part, signal.SIGKILL)
-
-
-def be_interrupted(part: int) -> int:
-    return send_at_four(part, signal.SIGINT)
+    if part == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
 
 
 class OddsLater:
@@ -60,11 +43,6 @@ class OddsLater:
             raise ValueError("part 9")
         time.sleep(0.01)
         return part, os.getpid()
-
-
-def sleep_long(folder: str) -> None:
-    (Path(folder) / str(os.getpid())).touch()
-    time.sleep(10 * PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -97,10 +75,6 @@ def test_the_earliest_error_is_raised_in_its_place_and_a_killed_worker_is_not_wa
     assert multiprocessing.active_children() == []
 
 
-def test_workers_leave_an_interrupt_to_their_parent() -> None:
-    assert list(workers.in_order(be_interrupted, range(8), 2)) == list(range(8))
-
-
 def test_parts_are_taken_as_results_are_and_not_all_at_once() -> None:
     parts = iter(range(1000))
     results = workers.in_order(slow_for_early_parts, parts, 2)
@@ -108,48 +82,6 @@ def test_parts_are_taken_as_results_are_and_not_all_at_once() -> None:
         next(results)
     results.close()
     assert next(parts) <= 5 + 2 * workers.PARTS_AHEAD
-
-
-def test_another_worker_helps_with_second_halves_when_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "DEFERRED_BYTES", 2)
-    assert len({pid for part, pid in workers.in_order(OddsLater(), range(20, 60), 2) if part % 2}) == 2
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A temporary folder with a short path, for sockets."""
-    with tempfile.TemporaryDirectory(prefix="t") as folder:
-        yield Path(folder)
-
-
-PARENT = """
-import sys; sys.path[:0] = ['tests/data/encoding']
-from pathlib import Path; from test_workers import sleep_long, workers
-if __name__ == '__main__':
-    workers.start_workers(Path('unused'), 'hf')
-    list(workers.in_order(sleep_long, [sys.argv[1]] * 2, 2))
-"""
-
-
-def test_workers_and_the_folder_of_their_server_go_when_their_parent_is_killed(tmp_path: Path, temporary: Path) -> None:
-    (tmp_path / "parent.py").write_text(PARENT)
-    pids = tmp_path / "pids"
-    pids.mkdir()
-    modules = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"
-    environment = {**os.environ, "PYTHONPATH": modules, "TMPDIR": str(temporary)}
-    parent = subprocess.Popen([sys.executable, tmp_path / "parent.py", pids], cwd=ROOT, env=environment)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(list(pids.iterdir())) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    found = below(parent.pid)
-    assert {int(path.name) for path in pids.iterdir()} <= {process.pid for process in found}
-    assert len(list(pids.iterdir())) == 2 and list(temporary.iterdir())
-    parent.kill()
-    parent.wait()
-    wait_until_gone(found)
-    while list(temporary.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import pyarrow as pa
 import pytest
 import xxhash
 from backports import zstd
+from housekeeping import make
 from hypothesis import example, given, settings, strategies as st
 from pyarrow import parquet
-from standins import MARK, contents, texts_by_json
+from standins import MARK, contents, parquet_of, texts_by_json
 
 import data.clean
 import data.encode
@@ -31,12 +33,6 @@ OUT = "out of clean.jsonl"
 
 def json_lines(texts: list[str]) -> bytes:
     return b"".join(json.dumps({"id": 1, "text": text}).encode() + b"\n" for text in texts)
-
-
-def rows(values: Any, name: str = "text", **more: Any) -> bytes:
-    sink = io.BytesIO()
-    parquet.write_table(pa.table({"id": range(len(values)), name: values}), sink, **more)
-    return sink.getvalue()
 
 
 @pytest.fixture
@@ -86,11 +82,11 @@ def test_a_file_is_read_packed_or_not(tmp_path, read, name, content, more, wante
 
 NUMBERED = [f"row {number}" for number in range(1000)]
 PARQUET = {
-    "string": rows(pa.array(TEXTS, pa.string()), row_group_size=4),
-    "large_string": rows(pa.array(TEXTS, pa.large_string())),
-    "string_view": rows(pa.array(TEXTS, pa.string_view())),
-    "dictionary": rows(pa.array(TEXTS).dictionary_encode()),
-    "several groups of rows": rows(NUMBERED, row_group_size=300),
+    "string": parquet_of(pa.array(TEXTS, pa.string()), row_group_size=4),
+    "large_string": parquet_of(pa.array(TEXTS, pa.large_string())),
+    "string_view": parquet_of(pa.array(TEXTS, pa.string_view())),
+    "dictionary": parquet_of(pa.array(TEXTS).dictionary_encode()),
+    "several groups of rows": parquet_of(NUMBERED, row_group_size=300),
 }
 
 
@@ -104,7 +100,7 @@ def test_parquet_is_read_whatever_its_kind_of_string(tmp_path: Path, read, kind:
 def test_a_file_without_a_record_is_an_error(tmp_path: Path, commands, name: str) -> None:
     path = tmp_path / name
     pack = PACK.get(path.suffix, bytes)
-    path.write_bytes(rows(pa.array([], pa.string())) if path.suffix == ".parquet" else pack(MARK))
+    path.write_bytes(parquet_of(pa.array([], pa.string())) if path.suffix == ".parquet" else pack(MARK))
     assert "no document is left" in refused(commands, path, "--text-unit", "line")
 
 
@@ -123,15 +119,15 @@ def test_packed_files_behind_one_another_are_one_file_and_any_window_is_read(tmp
 def damaged_files() -> dict[str, bytes]:
     """Return contents, by name, of files that were cut short, changed, or are of another format than their name."""
     content = json_lines([f"line {number} of a few" for number in range(500)])
-    whole = {ending: pack(content) for ending, pack in PACK.items() if ending}
-    pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": rows(TEXTS)[:-5]}
-    for ending, packed in whole.items():
+    pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": parquet_of(TEXTS)[:-5]}
+    for ending in (".gz", ".zst"):
+        packed = PACK[ending](content)
         found |= {f"behind.jsonl{ending}": packed + b"oops", f"plain.jsonl{ending}": content}
         places = [0, 1, len(packed) - 1, *(pick.randrange(len(packed)) for _ in range(12))]
         found |= {f"cut{place}.jsonl{ending}": packed[:place] for place in places}
-    middle = len(whole[".gz"]) // 2  # the checksum of a .zst is optional, and these files have none
-    flipped = bytes([whole[".gz"][middle] ^ 16])
-    return found | {"flipped.jsonl.gz": whole[".gz"][:middle] + flipped + whole[".gz"][middle + 1 :]}
+    flipped = bytearray(PACK[".gz"](content))  # the checksum of a .zst is optional, and these files have none
+    flipped[len(flipped) // 2] ^= 16
+    return found | {"flipped.jsonl.gz": bytes(flipped)}
 
 
 def test_a_damaged_file_is_an_error_even_where_bad_records_are_skipped(tmp_path: Path, commands) -> None:
@@ -193,8 +189,8 @@ OTHER_BAD: list[tuple[str, bytes, tuple[str, ...], str, list[str]]] = [
     ("a.txt", b"one\ntwo \xff\n\nthree\n", (), ":2: got bytes that are not UTF-8", []),
     ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "line"), ":2: got bytes that are not UTF-8", ["one", "", "3"]),
     ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "paragraph"), ":2: got bytes that are not UTF-8", ["3"]),
-    ("a.parquet", rows(["a", None, "c"]), (), ":2: got null", ["a", "c"]),
-    ("a.parquet", rows(NO_UTF8), (), ":2: got bytes that are not UTF-8", ["a"]),
+    ("a.parquet", parquet_of(["a", None, "c"]), (), ":2: got null", ["a", "c"]),
+    ("a.parquet", parquet_of(NO_UTF8), (), ":2: got bytes that are not UTF-8", ["a"]),
 ]
 
 
@@ -237,10 +233,10 @@ FOUND = {
     "packed Parquet": (("a.parquet.gz",), "a.parquet.gz", "a.parquet.gz: unknown file ending"),
     "two kinds": (("a.jsonl", "README.txt"), ".", "plain text (README.txt) and JSON lines (a.jsonl); choose one kind"),
     "a copy": (("a.jsonl", "a.jsonl.gz"), ".", "a.jsonl.gz: a.jsonl beside it would be read too"),
-    "a link in a glob": (("a.jsonl", "b.jsonl -> a.jsonl"), "*.jsonl", "b.jsonl: is the same file as"),
-    "a linked folder in a glob": (("a/a.jsonl", "b -> a"), "*/*.jsonl", "b/a.jsonl: is the same file as"),
-    "a link in a folder": (("a.jsonl", "deep/b.jsonl -> ../a.jsonl"), ".", "deep/b.jsonl: is the same file as"),
-    "a link to another file": (("a/a.jsonl", "b.jsonl -> a/a.jsonl"), "*.jsonl", ["a/a.jsonl"]),
+    "a link in a glob": (("a.jsonl", "b.jsonl -> in/a.jsonl"), "*.jsonl", "b.jsonl: is the same file as"),
+    "a linked folder in a glob": (("a/a.jsonl", "b -> in/a"), "*/*.jsonl", "b/a.jsonl: is the same file as"),
+    "a link in a folder": (("a.jsonl", "deep/b.jsonl -> in/a.jsonl"), ".", "deep/b.jsonl: is the same file as"),
+    "a link to another file": (("a/a.jsonl", "b.jsonl -> in/a/a.jsonl"), "*.jsonl", ["a/a.jsonl"]),
     "a copy in a glob": (("a.jsonl", "a.jsonl.zst"), "*", "a.jsonl.zst: a.jsonl beside it would"),
 }
 
@@ -252,16 +248,16 @@ def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_no
     names, source, wanted = FOUND[case]
     for name in names:
         name, _, target = name.partition(" -> ")
-        path = tmp_path / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if target:
-            path.symlink_to(target)
-            continue
-        path.write_bytes(PACK.get(path.suffix, bytes)(json_lines([name])))
+        content = PACK.get(Path(name).suffix, bytes)(json_lines([name]))
+        make(tmp_path, tmp_path / "in" / name, *(("link", target) if target else ("file", content)))
     if isinstance(wanted, list):
         assert read(tmp_path / "in" / source)[0] == wanted
     else:
         assert wanted in refused(commands, tmp_path / "in" / source, wanted=2)
+
+
+TWICE = io.BytesIO()
+parquet.write_table(pa.Table.from_arrays([pa.array(["a", "b"])] * 2, names=["text", "text"]), TWICE)
 
 
 @pytest.mark.parametrize(
@@ -272,11 +268,13 @@ def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_no
         (("--on-bad", "ignore"), 2, "--on-bad"),
         (("--text-unit", "word"), 2, "--text-unit"),
         (("--group-rows", "0"), 2, "--group-rows"),
+        ("two columns of the name", 2, "a.parquet: "),
     ],
 )
 def test_a_column_or_an_option_that_cannot_be_is_refused(tmp_path, commands, more, code, message) -> None:
-    (tmp_path / "a.parquet").write_bytes(rows(["a"], name="body"))
-    assert message in refused(commands, tmp_path / "a.parquet", *more, wanted=code)
+    content = TWICE.getvalue() if isinstance(more, str) else parquet_of(["a"], name="body")
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert message in refused(commands, tmp_path / "a.parquet", *([] if isinstance(more, str) else more), wanted=code)
 
 
 def test_any_bytes_give_the_records_of_json_and_the_rest_is_counted(tmp_path: Path, capfd) -> None:
@@ -308,19 +306,12 @@ def test_any_bytes_give_the_records_of_json_and_the_rest_is_counted(tmp_path: Pa
 LINES = [json.dumps({"text": f"{number} some words of it"}) + "\n" for number in range(500)]
 
 
-def replace(path: Path) -> None:
-    """Put another file of the same size and time in its place."""
-    state, other = path.stat(), path.with_name("other")
+def rewrite(path: Path, *, is_same_file: bool) -> None:
+    """Write other bytes of the same size and put its time back, or put another such file in its place."""
+    state, other = path.stat(), path if is_same_file else path.with_name("other")
     other.write_bytes(path.read_bytes().replace(b"some", b"many"))
     os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
     os.replace(other, path)  # noqa: PTH105 the renames of Path are watched
-
-
-def rewrite(path: Path) -> None:
-    """Write other bytes of the same size and put its time back."""
-    state = path.stat()
-    path.write_bytes(path.read_bytes().replace(b"some", b"many"))
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -328,9 +319,9 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "grow much": (lambda path: path.write_text("".join(LINES) * 20), "it grew from"),
     "shrink": (lambda path: os.truncate(path, 30), "it shrank from"),
     "vanish": (Path.unlink, "it vanished"),
-    "replace": (replace, "another file has its name"),
+    "replace": (partial(rewrite, is_same_file=False), "another file has its name"),
     "touch": (lambda path: os.utime(path, ns=(1, 1)), "it was written to"),
-    "rewrite": (rewrite, "other bytes were encoded"),
+    "rewrite": (partial(rewrite, is_same_file=True), "other bytes were encoded"),
 }
 
 
@@ -348,8 +339,7 @@ def test_an_input_that_changes_is_not_encoded(
 ) -> None:
     change, message = CHANGES[name]
     part_bytes(2000)
-    changes = [change]
-    real = xxhash.xxh3_128_hexdigest
+    changes, real = [change], xxhash.xxh3_128_hexdigest
 
     def digest(content: bytes) -> str:
         """Change the input after its first part was hashed, before it is encoded."""

@@ -1,9 +1,9 @@
 """Which data a run reads, in which order, how often, and what is refused; through megatron-core's own GPTDataset."""
 
 import hashlib
+import itertools
 import json
 import os
-import re
 
 import pytest
 from checkout import settings_of
@@ -24,16 +24,14 @@ def config_of(tmp_path, *settings):
     return settings_of(*SMALL, f"DATA_DIR={tmp_path}", *settings)
 
 
-@pytest.fixture
-def documents():
-    """Each token occurs once in the whole file, so that it says where it comes from: 1..8, 9..12, 13..25, ..."""
-    ends = [sum(DOCUMENT_LENGTHS[: number + 1]) for number in range(len(DOCUMENT_LENGTHS))]
-    return [list(range(end - length + 1, end + 1)) for end, length in zip(ends, DOCUMENT_LENGTHS, strict=True)]
+ENDS = list(itertools.accumulate(DOCUMENT_LENGTHS))
+DOCUMENTS = [list(range(end - length + 1, end + 1)) for end, length in zip(ENDS, DOCUMENT_LENGTHS, strict=True)]
+"""Each token occurs once in the whole file, so that it says where it comes from: 1..8, 9..12, 13..25, ..."""
 
 
 @pytest.fixture
-def prefix(tmp_path, documents):
-    return write_pair(tmp_path / "text", documents)
+def prefix(tmp_path):
+    return write_pair(tmp_path / "text", DOCUMENTS)
 
 
 def windows(config, prefix):
@@ -66,18 +64,16 @@ def test_every_layout_reads_the_same_samples_in_each_step(tmp_path, ranks, micro
         assert [batches[:2] for batches in of_ranks] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
 
 
-def test_samples_are_whole_documents_one_behind_the_other_cut_at_the_sequence_length(tmp_path, documents, prefix):
+def test_samples_are_whole_documents_one_behind_the_other_cut_at_the_sequence_length(tmp_path, prefix):
     samples = windows(config_of(tmp_path), prefix)
-    assert len(samples) == 19, "of 80 tokens 79 have a label: 19 samples of 4"
     chain = chained(samples)
-    assert len(chain) == 19
+    assert len(samples) == len(chain) == 19, "of 80 tokens 79 have a label: 19 samples of 4"
     stream = [token for sample in chain for token in sample[:-1]] + chain[-1][-1:]
-    document_of = {token: number for number, document in enumerate(documents) for token in document}
+    document_of = {token: number for number, document in enumerate(DOCUMENTS) for token in document}
     order = list(dict.fromkeys(document_of[token] for token in stream))
-    by_hand = [token for number in order for token in documents[number]]
+    by_hand = [token for number in order for token in DOCUMENTS[number]]
     assert stream == by_hand[: 19 * 4 + 1]
-    assert order != sorted(order), "documents are shuffled"
-    assert chain != samples, "samples are shuffled"
+    assert order != sorted(order) and chain != samples, "documents and samples are shuffled"
 
 
 @pytest.mark.parametrize("caches", [("one", "two", "three"), ("one", "one", "one")])
@@ -158,13 +154,6 @@ def test_models_share_data_where_they_share_text_and_tokenizer(tmp_path, setting
     assert len({data_prefix(config, model) for config in configs for model in ("llama", "qwen", "mistral")}) == places
 
 
-def test_a_place_has_a_name_that_people_can_read(tmp_path):
-    place = data_prefix(config_of(tmp_path, "DATASET=c4", "SAMPLES=50000"), "qwen").parent.name
-    assert re.fullmatch(r"c4_qwen_50000documents_[0-9a-f]{12}", place)
-    hub = config_of(tmp_path, "DATASET=hub", "DATASET_REPO=some/text", "TOKENIZER=other/tokenizer")
-    assert re.fullmatch(r"some--text_other--tokenizer_65tokens_[0-9a-f]{12}", data_prefix(hub, "llama").parent.name)
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -181,14 +170,18 @@ def test_a_text_that_is_not_there_or_named_wrongly_is_refused(tmp_path, prefix, 
         data_prefix(config_of(tmp_path, *settings), "llama")
 
 
-def test_disk_needed_is_above_what_the_pair_takes_and_unknown_where_nothing_is_known(tmp_path):
-    tokens = 10_000 * 64 * 2048
-    config = config_of(tmp_path, "DATASET=c4", "GBS=64", "SL=2048", "TRAIN_ITERS=10000")
-    # int32 ids, once as parts and once whole, and text of at least 3 bytes a token
-    assert gpt_dataset.bytes_needed(config, "llama") > (4 + 4 + 3) * tokens
-    assert gpt_dataset.bytes_needed(config_of(tmp_path, "DATASET=c4", "SAMPLES=1000"), "llama") > 1000 * 2271
-    named = ("DATASET=hub", "DATASET_REPO=some/text", "SAMPLES=5")
-    assert gpt_dataset.bytes_needed(config_of(tmp_path, *named), "llama") is None
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [
+        # int32 ids, once as parts and once whole, and text of at least 3 bytes a token
+        ("DATASET=c4 GBS=64 SL=2048 TRAIN_ITERS=10000", (4 + 4 + 3) * 10_000 * 64 * 2048),
+        ("DATASET=c4 SAMPLES=1000", 1000 * 2271),
+        ("DATASET=hub DATASET_REPO=some/text SAMPLES=5", None),
+    ],
+)
+def test_disk_needed_is_above_what_the_pair_takes_and_unknown_where_nothing_is_known(tmp_path, settings, least):
+    needed = gpt_dataset.bytes_needed(config_of(tmp_path, settings), "llama")
+    assert needed is least is None or needed > least
 
 
 def test_texts_of_a_folder_a_glob_or_a_file_are_known_by_their_content(tmp_path):
@@ -199,7 +192,6 @@ def test_texts_of_a_folder_a_glob_or_a_file_are_known_by_their_content(tmp_path)
     for named, changed in ((folder, "b.jsonl"), (f"{folder}/b*", "b.jsonl"), (folder / "a.jsonl", "a.jsonl")):
         config = config_of(tmp_path, f"DATASET={named}")
         before = data_prefix(config, "llama")
-        assert before != data_prefix(config_of(tmp_path, f"DATASET={named}", "SAMPLES=5"), "llama")
         (folder / changed).write_text(f'{{"text": "changed for {named}"}}\n')
         assert data_prefix(config, "llama") != before
     one = config_of(tmp_path, f"DATASET={folder}/b*")
@@ -232,12 +224,6 @@ def test_a_manifest_that_was_written_for_other_files_is_an_error(prefix, key):
         describe(prefix)
 
 
-def test_a_manifest_of_wrong_types_is_an_error_in_training_too(prefix):
-    write_manifest(prefix, vocab_size="81")
-    with pytest.raises(DataError, match=r"text\.json: vocab_size: got '81', wanted a whole number"):
-        describe(prefix)
-
-
 # A data file is read for its digest once, by whichever process comes first, and again only when it has changed.
 
 SHORT = ("TRAIN_ITERS=1", "WARMUP_ITERS=0", "GBS=16")
@@ -246,14 +232,9 @@ SHORT = ("TRAIN_ITERS=1", "WARMUP_ITERS=0", "GBS=16")
 @pytest.fixture
 def reads(monkeypatch):
     """Names of the files that were read whole for their digest."""
-    found = []
-
-    def counted(path):
-        found.append(path.name)
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-
+    found, real = [], manifest.sha256_file
     for module in (manifest, gpt_dataset):
-        monkeypatch.setattr(module, "sha256_file", counted)
+        monkeypatch.setattr(module, "sha256_file", lambda path: found.append(path.name) or real(path))
     return found
 
 
@@ -273,9 +254,8 @@ def test_matrix_launcher_and_eight_ranks_read_a_pair_once(pair, tmp_path, reads)
 
 
 def test_pair_that_was_made_here_is_not_read_again_after_it_was_verified(tmp_path, reads):
-    config = settings_of("DATASET=synth", f"DATA_DIR={tmp_path}", *SHORT)
-    ((made, manifest),) = prepare.prepare_all(config)
-    assert reads == [] and manifest == indexed.load_manifest(made)
+    prepare.prepare_all(settings_of("DATASET=synth", f"DATA_DIR={tmp_path}", *SHORT))
+    assert reads == []
 
 
 @pytest.mark.parametrize("change", ["new time", "old time", "another file"])
@@ -304,5 +284,4 @@ def test_damaged_record_costs_another_read(content, pair, tmp_path, reads):
 def test_nothing_is_recorded_where_nothing_may_be_written(pair, tmp_path):
     describe(pair, tmp_path / "new", is_recorded=False)
     assert not (tmp_path / "new").exists()
-    (tmp_path / "file").touch()
-    assert describe(pair, tmp_path / "file" / "data") == describe(pair)
+    assert describe(pair, pair.with_suffix(".bin") / "data") == describe(pair), "below a file"

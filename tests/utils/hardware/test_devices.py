@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import platform as python_platform
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.support.example import example_result
+from utils.hardware import __main__, detect
 from utils.hardware.devices import DEVICES, NUMBERS, SHORT_NAMES, find_device, named, short_name
+from utils.results import store
 
 BY_NAME = {device.name: device for device in DEVICES}
 # What torch, nvidia-smi and rocm-smi say, with the memory in 1e9 bytes that the driver reports where it was published.
 KNOWN = [
     ("NVIDIA H100 80GB HBM3", 85.0, "NVIDIA H100 SXM 80GB"),
     ("NVIDIA H100 PCIe", 85.0, "NVIDIA H100 PCIe 80GB"),
-    ("NVIDIA H100 NVL", 99.9, "NVIDIA H100 NVL 94GB"),
     ("NVIDIA H200", 150.1, "NVIDIA H200 SXM 141GB"),
-    ("NVIDIA H200 NVL", 143_771 * 2**20 / 1e9, "NVIDIA H200 NVL 141GB"),
     ("NVIDIA A100-SXM4-40GB", 42_405_855_232 / 1e9, "NVIDIA A100 SXM 40GB"),
     ("NVIDIA A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
     ("A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
-    ("NVIDIA A100-PCIE-40GB", 42.4, "NVIDIA A100 PCIe 40GB"),
-    ("NVIDIA A100 80GB PCIe", 85.0, "NVIDIA A100 PCIe 80GB"),
     ("NVIDIA B200", 179 * 2**30 / 1e9, "NVIDIA B200 180GB"),
     ("AMD Instinct MI300X", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
-    ("AMD Instinct MI300X OAM", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
     ("AMD Instinct MI300X VF", 196_288 * 2**20 / 1e9, "AMD Instinct MI300X"),
     ("AMD Instinct MI325X", 256 * 2**30 / 1e9, "AMD Instinct MI325X"),
     ("AMD Instinct MI355X OAM", 288 * 2**30 / 1e9, "AMD Instinct MI355X"),
@@ -37,7 +40,6 @@ KNOWN = [
     ("NVIDIA L40S", 46_068 * 2**20 / 1e9, "NVIDIA L40S 48GB"),
     ("AMD Instinct MI300A", 131_809_200 * 2**10 / 1e9, "AMD Instinct MI300A"),
     ("AMD Instinct MI350X", 288 * 2**30 / 1e9, "AMD Instinct MI350X"),
-    ("AMD Instinct MI350X VF", 288 * 2**30 / 1e9, "AMD Instinct MI350X"),
     ("AMD Instinct MI355X VF", 288 * 2**30 / 1e9, "AMD Instinct MI355X"),
     ("AMD Instinct MI210", 64 * 2**30 / 1e9, "AMD Instinct MI210"),
     ("AMD Instinct MI250", 64 * 2**30 / 1e9, "AMD Instinct MI250 (one of 2 dies)"),
@@ -66,6 +68,7 @@ OTHER_NUMBERS = [  # a known name with the memory or cores of something else
     ("AMD Instinct MI300X", 192 * 2**30 / 1e9, 38 * 64),
     ("AMD Instinct MI300X VF", 96 * 2**30 / 1e9, None),
     ("AMD Instinct MI250X", 128 * 2**30 / 1e9, None),
+    *(("AMD Instinct MI250X / MI250", 64 * 2**30 / 1e9, cores) for cores in (None, 64)),
 ]
 
 
@@ -77,21 +80,13 @@ def test_an_unknown_device_has_no_peak_rather_than_that_of_a_similar_one(reporte
     assert find_device(reported, memory_gb, cores) is None
 
 
-def test_the_name_that_drivers_give_both_mi250_and_mi250x_is_told_apart_by_cores_only():
-    shared, memory_gb = "AMD Instinct MI250X / MI250", 64 * 2**30 / 1e9
-    assert find_device(shared, memory_gb) is None
-    assert find_device(shared, memory_gb, 104 * 64) == find_device("AMD Instinct MI250")
-    assert find_device(shared, memory_gb, 110 * 64) == find_device("AMD Instinct MI250X")
-    assert find_device(shared, memory_gb, 64) is None
-
-
-@pytest.mark.parametrize("name", ["AMD Instinct MI250", "AMD Instinct MI250X"])
-def test_one_die_of_a_board_of_two_is_half_of_the_board(name):
-    board, die = BY_NAME[name], find_device(name)
-    assert die is not None
+@pytest.mark.parametrize(("name", "cores"), [("AMD Instinct MI250", 104 * 64), ("AMD Instinct MI250X", 110 * 64)])
+def test_one_die_of_a_board_of_two_is_half_of_the_board_and_told_apart_by_its_cores(name, cores):
+    die = find_device(name)
+    assert die == find_device("AMD Instinct MI250X / MI250", 64 * 2**30 / 1e9, cores)
     for number in NUMBERS:
-        whole, half = getattr(board, number), getattr(die, number)
-        assert half is None if whole is None else half == whole / 2
+        whole = getattr(BY_NAME[name], number)
+        assert getattr(die, number) == (None if whole is None else whole / 2)
 
 
 # Worked by hand: units x FLOP a clock and unit x clock. An SM has 4 tensor cores of 2 x 256 (A100) or 2 x 512 (Hopper)
@@ -122,6 +117,7 @@ def test_bf16_peak_is_units_times_flop_per_clock_times_clock(name, units, flop_p
     assert device.cores == units * (128 if "H" in name.removeprefix("NVIDIA ") else 64)
 
 
+OF_TORCH = ("dense_bf16_tflops", "dense_fp8_tflops", "memory_bandwidth_gb_per_second", "memory_gb")
 NVL = ("H100 NVL 94GB", "H200 NVL 141GB")
 ELSEWHERE = [  # board, number, value of another source and its exactness
     # Vendors state for whole machines, with sparsity except where it says dense, PFLOPS in BF16, FP8 and FP4.
@@ -144,14 +140,7 @@ ELSEWHERE = [  # board, number, value of another source and its exactness
             ("AMD Instinct MI350X", 2309.6, 4614.0, 8000, 288),
             ("AMD Instinct MI210", 181.0, None, 1600, 64),
         )
-        for (number, exactness), value in zip(
-            {
-                **{"dense_bf16_tflops": 2e-3, "dense_fp8_tflops": 1e-3},
-                **{"memory_bandwidth_gb_per_second": 0, "memory_gb": 0},
-            }.items(),
-            values,
-            strict=True,
-        )
+        for number, exactness, value in zip(OF_TORCH, (2e-3, 1e-3, 0, 0), values, strict=True)
     ),
     # NVIDIA states 108 PFLOPS for eight B300 and 14 for one: the higher one. BF16 is that of a B200.
     ("NVIDIA B300 270GB", "dense_fp4_tflops", 14e3, 0),
@@ -206,3 +195,205 @@ def test_no_two_boards_answer_to_one_name():
     shared = [(name, board.memory_gb, board.cores) for board in DEVICES for name in board.names_with_cores]
     assert len(shared) == len(set(shared)) and not {name for name, *_ in shared} & set(own)
     assert len({board.name for board in DEVICES}) == len(DEVICES)
+
+
+# The platform of a process and the gpu_info section, with fake torch modules for both vendors.
+
+
+def gpu(cores: int, memory_bytes: int, major: int = 9, minor: int = 0, **more: str) -> SimpleNamespace:
+    return SimpleNamespace(total_memory=memory_bytes, multi_processor_count=cores, major=major, minor=minor, **more)
+
+
+H100 = gpu(132, 85_000_000_000)
+MI300X = gpu(304, 192 * 2**30, 9, 4)
+GB300 = gpu(152, 284_208 * 2**20, 10, 3)
+MI250 = gpu(104, 64 * 2**30)
+
+
+def fake_torch(build: str, names: tuple[str, ...] = (), properties=None, accelerator: str | None = None):
+    return SimpleNamespace(
+        __version__="2.13.0",
+        version=SimpleNamespace(cuda="12.8" if build == "cuda" else None, hip="7.0.51831" if build == "rocm" else None),
+        cuda=SimpleNamespace(
+            is_available=lambda: bool(names),
+            device_count=lambda: len(names),
+            get_device_name=lambda index: names[index],
+            get_device_properties=lambda index: properties,
+        ),
+        accelerator=SimpleNamespace(
+            is_available=lambda: bool(names) or accelerator is not None,
+            current_accelerator=lambda: SimpleNamespace(type=accelerator or "cuda"),
+        ),
+    )
+
+
+BUILDS = {"nvd": "cuda", "amd": "rocm"}
+VERSIONS = {"nvd": "12.8", "amd": "7.0.51831"}
+DRIVERS = {"nvd": "570.86.10", "amd": "6.14.14"}
+BOARDS = [  # platform, name, properties, cores, short name; None: unknown, as not the whole board of that name
+    ("nvd", "NVIDIA H100 80GB HBM3", H100, 16896, "H100"),
+    ("amd", "AMD Instinct MI300X", MI300X, 19456, "MI300X"),
+    ("nvd", "NVIDIA GB300", GB300, 19456, "GB300"),
+    ("amd", "AMD Instinct MI250X / MI250", MI250, 6656, "MI250"),
+    ("amd", "AMD Instinct MI250X", gpu(110, 64 * 2**30), 7040, "MI250X"),  # a die has half the cores of the board
+    ("nvd", "NVIDIA H100 PCIe", gpu(114, 85_000_000_000), 14592, None),
+    ("nvd", "NVIDIA H20", H100, None, None),
+    ("nvd", "NVIDIA H100 80GB HBM3", gpu(60, 85_000_000_000), None, None),
+    ("nvd", "NVIDIA GeForce RTX 4090", gpu(132, 85_000_000_000, 8, 9), None, None),
+    ("nvd", "Some GPU", H100, None, None),
+    ("amd", "AMD Instinct MI300X", gpu(38, 192 * 2**30, 9, 4), None, None),
+]
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """Return a way to put fake tools in a folder that is all of PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def add(name: str, script: str) -> None:
+        tool = tmp_path / name
+        tool.write_text(f"#!{sys.executable}\n{script}\n")
+        tool.chmod(0o755)
+
+    return add
+
+
+@pytest.mark.parametrize(("platform", "name", "properties", "cores", "short"), BOARDS)
+def test_gpu_info_is_a_valid_section_with_the_cores_of_a_whole_board(platform, name, properties, cores, short, tools):
+    tools("nvidia-smi", "print('570.86.10'); print('570.86.10')")
+    tools("rocm-smi", """print('{"system": {"Driver version": "6.14.14"}}')""")
+    torch = fake_torch(BUILDS[platform], (name,) * 8, properties)
+    info = detect.gpu_info(platform, 8, torch)
+    assert store.problems(example_result(gpu_info=info)) == []
+    assert (info["device_name"], info["device_count"], info["gpu_cores"]) == (name, 8, cores)
+    assert cores is not None or name in info["reasons"]["gpu_cores"]
+    assert info["total_memory_gb"] == pytest.approx(properties.total_memory / 1e9, abs=5e-4)
+    assert (info["software_stack"], info["software_version"]) == (BUILDS[platform], VERSIONS[platform])
+    if not Path("/sys/module/amdgpu/version").exists():
+        assert info["driver_version"] == DRIVERS[platform]
+    assert detect.visible_device(platform, torch) == short
+    assert detect.visible_device("cpu", torch) is None
+    assert detect.visible_device(platform, fake_torch(BUILDS[platform])) is None
+
+
+PLATFORMS = [  # PLATFORM, torch, platform or the message of an error
+    *((override, fake_torch("cuda", ("A GPU",)), "nvd") for override in (None, "", "nvd")),
+    *((override, fake_torch("rocm", ("A GPU",)), "amd") for override in (None, "", "amd")),
+    *(("cpu", fake_torch(build, ("A GPU",)), "cpu") for build in ("cuda", "rocm")),
+    *((None, fake_torch(build), "cpu") for build in ("cpu", "cuda", "rocm")),
+    ("amd", fake_torch("cuda", ("A GPU",)), "error: got amd, but this torch computes on"),
+    ("nvd", fake_torch("rocm", ("A GPU",)), "error: got nvd, but this torch computes on"),
+    *((platform, fake_torch("cpu"), f"error: got {platform}, but this torch") for platform in ("amd", "nvd")),
+    *((platform, fake_torch(BUILDS[platform]), "error: computes on cpu") for platform in ("amd", "nvd")),
+    *((value, fake_torch("cpu"), "error: wanted amd, nvd, cpu") for value in ("nvidia", "AMD", "gpu", " cpu")),
+    *((None, fake_torch("cpu", accelerator=kind), f"error: {kind}") for kind in ("xpu", "hpu", "npu", "mps")),
+    *(("cpu", fake_torch("cpu", accelerator=kind), "cpu") for kind in ("xpu", "mps")),
+]
+
+
+@pytest.mark.parametrize(("override", "torch", "wanted"), PLATFORMS)
+def test_platform_is_the_vendor_of_the_gpu_that_torch_sees_and_never_a_guess(override, torch, wanted):
+    environ = {} if override is None else {"PLATFORM": override}
+    if not wanted.startswith("error: "):
+        assert detect.detect_platform(environ, torch) == wanted
+        return
+    with pytest.raises(detect.HardwareError, match=wanted.removeprefix("error: ")):
+        detect.detect_platform(environ, torch)
+
+
+def test_without_torch_the_platform_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(detect.HardwareError, match="torch: cannot be imported"):
+        detect.detect_platform({})
+
+
+def test_gpu_info_of_this_machine_is_a_valid_section():
+    info = detect.gpu_info("cpu", 4)
+    assert store.problems(example_result(gpu_info=info)) == []
+    assert info["device_count"] == 4 and info["software_stack"] == "cpu"
+    assert set(info["reasons"]) >= {"gpu_cores", "software_version", "driver_version"}
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        ("processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9654: 96-Core\n", "AMD EPYC 9654: 96-Core"),
+        ("processor\t: 0\nCPU part\t: 0xd4f\n", "aarch64"),
+    ],
+)
+def test_the_cpu_is_named_by_the_kernel_and_else_by_python(tmp_path, monkeypatch, cpuinfo, name):
+    monkeypatch.setattr(python_platform, "processor", lambda: "aarch64")
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert detect._cpu_name(tmp_path / "cpuinfo") == name
+
+
+def test_a_cpu_without_a_name_has_a_reason(monkeypatch):
+    monkeypatch.setattr(detect, "_cpu_name", lambda: "")
+    info = detect.gpu_info("cpu", 1, fake_torch("cpu"))
+    assert info["device_name"] is None and "processor" in info["reasons"]["device_name"]
+
+
+@pytest.mark.skipif(Path("/sys/module/amdgpu/version").exists(), reason="this machine has AMD's packaged driver")
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (None, "not installed"),
+        ("raise SystemExit(9)", "failed"),
+        ("print('')", "wanted"),
+        ("print('570.86.10'); print('580.1')", "wanted one version"),
+    ],
+)
+def test_a_driver_version_that_cannot_be_read_is_null_with_the_reason(script, reason, tools):
+    for tool, platform, properties in (("nvidia-smi", "nvd", H100), ("rocm-smi", "amd", MI300X)):
+        if script is not None:
+            tools(tool, script)
+        info = detect.gpu_info(platform, 1, fake_torch(BUILDS[platform], ("A GPU",), properties))
+        said = info["reasons"]["driver_version"]
+        assert info["driver_version"] is None and tool in said and (reason in said or tool == "rocm-smi")
+
+
+@pytest.mark.parametrize("names", [(), ("NVIDIA H100 PCIe", "NVIDIA H100 NVL")])
+def test_no_gpu_and_gpus_that_differ_are_errors(names):
+    with pytest.raises(detect.HardwareError, match="wanted GPUs of one kind"):
+        detect.gpu_info("nvd", 2, fake_torch("cuda", names, H100))
+
+
+def test_the_command_line_prints_the_section_and_the_table(capsys, monkeypatch):
+    """tests/test_bad_input.py has what it refuses."""
+    monkeypatch.setenv("PLATFORM", "cpu")
+    for arguments, keys in (([], {"software_stack"}), (["--table"], {"name", "sources", "dense_bf16_tflops"})):
+        assert __main__.main(arguments) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert keys <= set(printed[0] if arguments else printed)
+
+
+def amd(units: int, gigabytes: int, architecture: str) -> SimpleNamespace:
+    return gpu(units, gigabytes * 2**30, 9, 4, gcnArchName=architecture)
+
+
+GENERIC = [  # name that is given, properties, and name, short name and cores of the one board that fits
+    ("", amd(304, 192, "gfx942:sramecc+:xnack-"), "AMD Instinct MI300X", "MI300X", 19456),
+    ("AMD Radeon Graphics", amd(304, 256, "gfx942"), "AMD Instinct MI325X", "MI325X", 19456),
+    ("AMD Instinct", amd(228, 128, "gfx942"), "AMD Instinct MI300A", "MI300A", 14592),
+    ("AMD Radeon Graphics", amd(110, 64, "gfx90a"), "AMD Instinct MI250X", "MI250X", 7040),
+    ("AMD Radeon Graphics", amd(256, 288, "gfx950"), None, None, None),  # MI350X or MI355X
+    ("AMD Radeon Graphics", amd(104, 64, "gfx90a"), None, None, None),  # MI210 or a die of MI250
+    ("", amd(80, 192, "gfx942"), None, None, None),  # MI308X, which has no row
+    ("", amd(304, 192, "gfx1100"), None, None, None),
+    ("AMD Instinct MI455X", amd(304, 192, "gfx942"), None, None, None),  # a name that says something is not overruled
+]
+
+
+@pytest.mark.parametrize(("given", "properties", "name", "short", "cores"), GENERIC)
+def test_a_generic_name_of_amd_is_replaced_by_the_one_board_that_fits_and_this_is_said(
+    given, properties, name, short, cores, tools, capsys
+):
+    torch = fake_torch("rocm", (given,) * 8, properties)
+    info = detect.gpu_info("amd", 8, torch)
+    assert (info["device_name"], info["gpu_cores"]) == (name or given or None, cores)
+    assert detect.visible_device("amd", torch) == short
+    printed = capsys.readouterr().err
+    said = f"named {given!r}; taken for {name} by {properties.gcnArchName}, {properties.multi_processor_count} compute"
+    assert (f"note: device: {said}" in printed) == ("taken for" in printed) == (name is not None)
+    assert name is None or info["reasons"]["device_name"].startswith(said)
+    assert store.problems(example_result(gpu_info=info)) == [], "the reason beside a known name is allowed"

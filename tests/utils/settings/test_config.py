@@ -1,38 +1,31 @@
 """Grammar, precedence and contracts of the settings; every error names where, key, value and what is allowed."""
 
-import dataclasses
-import shutil
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checkout import settings_of
+from checkout import ROOT, settings_of
 
 from utils import configure as command
 from utils.errors import ConfigError
-from utils.settings import combinations, config, keys, profiling
+from utils.settings import combinations, config, keys, layers, profiling
 
-ROOT, load = config.ROOT, config.load
-
-
-@pytest.fixture
-def root(tmp_path):
-    for name in ("config.env", "config.cpu.env"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
+load = config.load
 
 
 def cpu(root: Path = ROOT, *arguments: str, **environ: str):
     return load("cpu", arguments=arguments, environ=environ, root=root)
 
 
-def test_argument_wins_over_environment_over_overlay_over_config_env(root):
-    (root / "config.cpu.env").write_text("MBS=2\nSEED=7\nSL=128\n")
-    text = (root / "config.env").read_text()
-    (root / "config.env").write_text(text.replace("SEED=42", "SEED=5").replace("LR=3.0e-4\n", "LR=1e-5\n"))
-    config = cpu(root, "MBS=8", MBS="4", SL="256")
-    assert (config.micro_batch_size, config.sequence_length, config.seed) == (8, 256, 7)
-    assert config.learning_rate == 1e-5
+def test_argument_wins_over_environment_over_overlay_over_config_env(tmp_path):
+    (tmp_path / "config.cpu.env").write_text("MBS=2\nSEED=7\nSL=128\n")
+    text = (ROOT / "config.env").read_text()
+    (tmp_path / "config.env").write_text(text.replace("SEED=42", "SEED=5").replace("LR=3.0e-4\n", "LR=1e-5\n"))
+    found = cpu(tmp_path, "MBS=8", MBS="4", SL="256")
+    given = (found.micro_batch_size, found.sequence_length, found.seed, found.learning_rate)
+    assert given == (8, 256, 7, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +37,8 @@ def test_argument_wins_over_environment_over_overlay_over_config_env(root):
         ("nvd", "prim", ("bridge",)),
         ("amd", "nemo", ("prim",)),
         ("amd", "bridge,nemo", ("prim",)),
-        ("cpu", "bridge", ("bridge",)),
         ("nvd", "hf,prim,nemo", ("hf", "bridge", "nemo")),
-        ("nvd", "nemo", ("nemo",)),
         ("cpu", "nemo", ("nemo",)),
-        ("cpu", "hf,prim", ("hf", "prim")),
     ],
 )
 def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(vendors_image, platform, asked, runs):
@@ -58,7 +48,7 @@ def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(vendors_i
 def test_the_framework_that_runs_in_anothers_place_is_named_once():
     (line,) = combinations.counterparts(("mega", "prim"), "nvd")
     assert "FRAMEWORK=prim" in line and "bridge" in line
-    assert combinations.counterparts(("mega", "prim"), "amd") == combinations.counterparts(("all",), "nvd") == []
+    assert combinations.counterparts(("mega", "prim"), "amd") == []
 
 
 SLURM = "LAUNCHER=slurm"
@@ -74,13 +64,7 @@ SIZES = [  # platform, GPUs, settings, fields worked by hand
     *(
         (
             *("nvd", 8, f"NNODES=2 GPUS_PER_NODE=8 {more}"),
-            {
-                "num_gpus": 16,
-                "ranks_per_node": 8,
-                "data_parallel_size": 16,
-                "gradient_accumulation": 4,
-                "label": "nodes2",
-            },
+            {"num_gpus": 16, "ranks_per_node": 8, "gradient_accumulation": 4, "label": "nodes2"},
         )
         for more in ("MASTER_ADDR=n1 NODE_RANK=1", SLURM)
     ),
@@ -109,45 +93,27 @@ def test_fields_follow_from_the_settings_and_the_gpus(platform, gpus, settings, 
     assert {field: getattr(found, field) for field in fields} == fields
 
 
-def test_config_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        cpu().seed = 1  # type: ignore[misc]
-
-
 BAD_ARGUMENTS = [
     ("FOO=1", ["argument", "FOO=1", "allowed", "MBS"]),
     ("MBS=0", ["argument", "MBS=0", "whole number from 1"]),
-    ("MBS=1.5", ["MBS=1.5", "whole number"]),
-    ("MBS=", ["MBS=", "whole number"]),
     ("RUNS=0", ["argument", "RUNS=0", "auto, or a whole number from 1 to 1000"]),
-    ("RUNS=1001", ["RUNS=1001", "auto, or a whole number from 1 to 1000"]),
-    ("RUNS=Auto", ["RUNS=Auto", "auto, or a whole number from 1 to 1000"]),
     ("GBS=60", ["GBS=60", "MBS=8", "8*2 = 16"]),
     ("GA=3", ["GA=3", "GA=4"]),
-    ("DP=3", ["DP=3", "DP=2"]),
     ("TP=2", ["TP=2", "hf"]),
     ("LR=nan", ["LR=nan", "above 0"]),
-    ("LR=-1", ["LR=-1", "above 0"]),
-    ("LR=inf", ["LR=inf"]),
     ("BETA1=1", ["BETA1=1", "below 1"]),
     ("MIN_LR=1", ["MIN_LR=1", "above the peak"]),
     ("WARMUP_ITERS=30", ["WARMUP_ITERS=30", "TRAIN_ITERS=30", "shorter"]),
     ("MODEL=gpt", ["MODEL=gpt", "llama, qwen, mistral"]),
     ("MODEL=llama,llama", ["MODEL=llama,llama"]),
-    ("MODEL_SIZE=huge", ["MODEL_SIZE=huge", "full, proxy, tiny"]),
-    ("PRECISION=fp16", ["PRECISION=fp16", "bf16, fp8, fp32"]),
     ("PRECISION=fp8", ["PRECISION=fp8"]),
-    ("RUNTIME=docker", ["RUNTIME=docker", "native"]),
     ("NNODES=2", ["NNODES=2", "MASTER_ADDR=<host>", "LAUNCHER=slurm"]),
     ("NODE_RANK=1", ["NODE_RANK=1", "below NNODES"]),
     ("SLURM_EXTRA=qos", ["SLURM_EXTRA=qos", "--flag=value"]),
     ("SLURM_ACCOUNT=a;b", ["SLURM_ACCOUNT=a;b", "a name of Slurm"]),
     ("METHOD=best", ["METHOD=best", "config.cpu-best.env"]),
-    ("LABEL=../x", ["LABEL=../x"]),
-    ("LABEL=..", ["LABEL=.."]),
     ("LABEL=logs", ["LABEL=logs", "no other folder of OUTPUT_DIR"]),
     ("SL=200000", ["SL=200000", "131072 positions"]),
-    ("SEED=0x10", ["SEED=0x10"]),
     ('LABEL="x"', ["KEY=VALUE without quotes"]),
     ("nonsense", ["nonsense", "KEY=VALUE"]),
 ]
@@ -157,9 +123,7 @@ BAD_ARGUMENTS = [
 def test_bad_setting_names_origin_key_value_and_what_is_allowed(argument, wanted):
     with pytest.raises(ConfigError) as error:
         cpu(ROOT, argument)
-    assert "\n" not in str(error.value)
-    for part in wanted:
-        assert part in str(error.value)
+    assert "\n" not in str(error.value) and [part for part in wanted if part not in str(error.value)] == []
 
 
 BAD_PROFILES = [
@@ -168,7 +132,6 @@ BAD_PROFILES = [
     ("PROFILE_STEP_START=1 PROFILE_STEP_END=25", "5 steps are left to measure, wanted 6"),
     ("PROFILE_RANKS=2", "the training has ranks 0 to 1"),
     *((f"PROFILE_RANKS={ranks}", f"PROFILE_RANKS={ranks}: wanted all, or a comma list") for ranks in ("0,0", "-1", "")),
-    ("PROFILE_STEP_START=0", "PROFILE_STEP_START=0: wanted a whole number from 1"),
     ("PROFILING=maybe", "PROFILING=maybe: wanted true, false, nsys, rocprofv3"),
     ("PROFILING=nsys", "nsys is a tool of platform nvd"),
     ("PROFILING=rocprofv3", "rocprofv3 is a tool of platform amd"),
@@ -184,13 +147,7 @@ PRIMUS = "FRAMEWORK=prim PROFILING=true WARMUP_ITERS=2 PROFILE_STEP_START=4 PROF
         ("amd", "FP8_RECIPE=nvfp4 PRECISION=fp8 FRAMEWORK=mega", "nvfp4 is a format of platform nvd"),
         ("nvd", "FP8_RECIPE=mxfp4 PRECISION=fp8 FRAMEWORK=mega", "mxfp4 is a format of platform amd"),
         ("nvd", "FP8_RECIPE=nvfp4 PRECISION=fp8 FRAMEWORK=nemo", "nemo has delayed, current, mxfp8 and no nvfp4"),
-        ("amd", "FP8_RECIPE=mxfp4 PRECISION=fp8 FRAMEWORK=mega", "mega has delayed, current, mxfp8 and no mxfp4"),
-        ("nvd", "FP8_RECIPE=fp7 PRECISION=fp8", "delayed, current, mxfp8, nvfp4, mxfp4"),
-        (
-            *("nvd", "PRECISION=fp8 FRAMEWORK=mega LAYERS=local"),
-            "LAYERS=local PRECISION=fp8: fp8 needs the layers of TransformerEngine",
-        ),
-        ("cpu", "HF_KERNELS=eager", "stock, liger"),
+        ("nvd", "PRECISION=fp8 FRAMEWORK=mega LAYERS=local", "LAYERS=local PRECISION=fp8: fp8 needs the layers of Tr"),
         # mega has a loop that does not divide a sequence
         ("nvd", "CP=2 FRAMEWORK=mega", "CP=2 FRAMEWORK=mega: mega cannot divide a sequence"),
         ("nvd", "TP=8 MODEL=qwen FRAMEWORK=mega", "TP=8 MODEL=qwen: qwen has 28 heads in 4 groups"),
@@ -202,10 +159,7 @@ PRIMUS = "FRAMEWORK=prim PROFILING=true WARMUP_ITERS=2 PROFILE_STEP_START=4 PROF
             for platform, tool in (("nvd", "nsys"), ("amd", "rocprofv3"))
         ),
         ("amd", f"{PRIMUS} TRAIN_ITERS=10", "8 steps are left to measure, wanted 9"),
-        (
-            *("amd", f"{PRIMUS} TRAIN_ITERS=11 PROFILE_STEP_START=10 PROFILE_STEP_END=11"),
-            "Primus writes the trace in the step after",
-        ),
+        ("amd", f"{PRIMUS} TRAIN_ITERS=11 PROFILE_STEP_START=10 PROFILE_STEP_END=11", "the trace in the step after"),
     ],
 )
 def test_what_a_framework_model_or_platform_lacks_is_refused_in_one_line_that_names_it(
@@ -236,8 +190,8 @@ def test_bash_reads_the_same_values_as_python_and_config_env_has_every_key(platf
     overlay = f"config.{platform}.env"
     script = f"set -a; source ./config.env; test ! -e ./{overlay} || source ./{overlay}; env"
     ran = subprocess.run(["env", "-i", "bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    by_bash = dict(line.split("=", 1) for line in ran.stdout.splitlines())
     by_python = {key: value.text for key, value in config.values_of(platform, environ={}).items()}
+    by_bash = dict(line.split("=", 1) for line in ran.stdout.splitlines())
     assert {key: by_bash.get(key) for key in keys.KEYS} == by_python
 
 
@@ -284,14 +238,11 @@ def made(*settings, platform="cpu", gpus=None):
         (Profile(11, 13, (0,)), "steps 11-13 of rank 0"),
         (Profile(1, 1, (0, 3)), "steps 1-1 of ranks 0,3"),
         (Profile(2, 5, None, with_memory=True), "steps 2-5 of all ranks, with memory"),
-        (Profile(2, 5, (7,), tool="nsys"), "steps 2-5 of rank 7 by nsys"),
         (Profile(2, 5, None, tool="rocprofv3"), "steps 2-5 of all ranks by rocprofv3"),
     ],
 )
 def test_a_profile_is_read_back_from_its_text(profile, text):
-    assert profile.text == text
-    assert profiling.parse(text) == profile
-    assert list(profile.steps) == list(range(profile.first, profile.last + 1))
+    assert profile.text == text and profiling.parse(text) == profile
 
 
 @pytest.mark.parametrize(
@@ -302,38 +253,136 @@ def test_other_texts_are_no_profile(text):
         profiling.parse(text)
 
 
-def test_without_profiling_the_other_settings_change_nothing():
-    plain, moved = made(), made("PROFILE_STEP_START=3", "PROFILE_STEP_END=4", "PROFILE_RANKS=all")
-    assert plain.profile == moved.profile == "none" and plain.profiled is profiling.parse("none") is None
-    assert plain.asked() == moved.asked() and plain.asked()["profile"] == "none"
-
-
 @pytest.mark.parametrize(
     ("settings", "text", "label"),
     [
         (ON, "steps 11-13 of rank 0", "profiled"),
-        ((*ON, "PROFILE_RANKS=1,0"), "steps 11-13 of ranks 0,1", "profiled"),
         ((*ON, "PROFILE_RANKS=all", "PROFILE_MEMORY=true"), "steps 11-13 of all ranks, with memory", "profiled"),
         (("PROFILING=1",), "steps 1-5 of rank 0", "profiled"),
+        (ON[1:], "none", ""),
         (("PROFILING=true", "PROFILE_STEP_END=24"), "steps 1-24 of rank 0", "profiled"),  # enough are left to measure
         ((*ON, "MODEL_SIZE=proxy", "CPU_RANKS=1"), "steps 11-13 of rank 0", "proxy_profiled"),
-        ((*ON, "LABEL=mine"), "steps 11-13 of rank 0", "mine"),
     ],
 )
 def test_a_profiled_job_is_another_job_with_a_label_of_its_own(settings, text, label):
-    plain, profiled = made(), made(*settings)
+    profiled = made(*settings)
     assert profiled.profile == profiled.asked()["profile"] == text
-    assert (plain.label, profiled.label) == ("", label)
-    assert profiled.results_dir == profiled.output_dir / label
+    assert (profiled.label, profiled.results_dir) == (label, profiled.output_dir / label)
 
 
 def test_primus_leaves_out_the_steps_in_which_it_starts_and_writes():
     profile = settings_of(PRIMUS, "TRAIN_ITERS=11", platform="amd", gpus=8).profiled
     assert list(profile.excluded_by_primus) == [3, 6, 4, 5]
-    assert profile.excluded_by_primus[4] == profile.excluded_by_primus[5] == "profiled"
 
 
 @pytest.mark.parametrize(("tool", "platform"), profiling.TOOLS.items())
 def test_a_vendors_tool_runs_on_its_platform(tool, platform):
-    on = (f"PROFILING={tool}", "PROFILE_STEP_START=11", "PROFILE_STEP_END=13")
+    on = (f"PROFILING={tool}", *ON[1:])
     assert made(*on, platform=platform, gpus=8).profile == f"steps 11-13 of rank 0 by {tool}"
+
+
+# METHOD=best: each vendor's published recipe, a source beside every line, and the same work on both sides.
+
+load = config.load
+
+
+def recipe_of(platform, *arguments):
+    return load(platform, 8, arguments=["METHOD=best", *arguments], environ={})
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("config.*-best*.env")), ids=lambda path: path.name)
+def test_every_setting_has_its_source_above_it_and_that_of_a_device_changes_the_layout_only(path):
+    head, *blocks = path.read_text().split("\n\n")
+    keys = re.findall(r"^(\w+)=", path.read_text(), re.MULTILINE)
+    assert re.search(r"Source\b.* v\d\S* \(20\d\d-\d\d-\d\d\)", "\n".join(head.splitlines()[:3]))
+    assert keys and all(block.startswith("# ") for block in blocks) and not re.search(r"^\w+=", head, re.MULTILINE)
+    device = path.stem.partition("-best-")[2]
+    if device:  # scripts read all other keys without knowing the GPU
+        assert set(keys) <= {"MBS", "TP", "PP", "CP"}
+        assert len(re.findall(r"^#.*\n\w+=", "\n\n".join(blocks), re.MULTILINE)) == len(keys), "a source for each"
+
+
+def test_both_best_tracks_train_the_same_model_on_the_same_work(vendors_image):
+    amd, nvd = recipe_of("amd"), recipe_of("nvd")
+    assert (amd.sequence_length, amd.global_batch_size, amd.models) == (8192, 128, ("llama",))
+    free = {"platform", "frameworks", "micro_batch_size", "gradient_accumulation", "data_parallel_size"}
+    free |= {"context_parallel_size"}
+    for field in set(amd.__dataclass_fields__) - free:
+        assert getattr(amd, field) == getattr(nvd, field), field
+    for platform in ("amd", "nvd"):
+        of_platform = {device for one, device, *_ in DEVICES if one == platform and device}
+        assert set(layers.devices(platform, ROOT)) == of_platform
+
+
+# micro batch and context parallelism in BF16 on eight GPUs. NVIDIA: Megatron-Bridge v0.6.0,
+# llama3_8b_pretrain_8gpu_<device>_bf16_config; AMD: Primus v26.5.1, MI3..X/llama3.1_8B-BF16-pretrain.yaml.
+# Without a device, on 8 GPUs: Primus v26.5.1, MI300X/llama3.1_8B-BF16-pretrain.yaml, 128 / (2 x 8) = 8 micro batches;
+# dgxc-benchmarking v26.06.01, 8b: CP 2, DP 4, GBS 128, 32 micro batches.
+DEVICES = [
+    ("nvd", None, 1, 2),
+    ("amd", None, 2, 1),
+    ("nvd", "H100", 1, 2),
+    ("nvd", "H200", 1, 2),
+    ("nvd", "B200", 2, 1),
+    ("nvd", "GB200", 2, 1),
+    ("nvd", "B300", 4, 1),
+    ("nvd", "GB300", 4, 1),
+    ("amd", "MI300X", 2, 1),
+    ("amd", "MI325X", 4, 1),
+    ("amd", "MI350X", 4, 1),
+    ("amd", "MI355X", 4, 1),
+]
+
+
+@pytest.mark.parametrize(("platform", "device", "micro_batch", "context_parallel"), DEVICES)
+def test_each_device_has_the_layout_that_its_vendor_publishes(
+    vendors_image, platform, device, micro_batch, context_parallel
+):
+    found = load(platform, 8, arguments=["METHOD=best"], environ={}, device=device)
+    if device is not None:
+        assert found == load(platform, 8, arguments=["METHOD=best", f"BEST_DEVICE={device}"], environ={}, device="X1")
+        assert layers.unfitting(platform, device, ROOT) is None
+    assert (found.best_device, found.frameworks) == (device, {"amd": ("prim",), "nvd": ("nemo",)}[platform])
+    assert (found.micro_batch_size, found.context_parallel_size) == (micro_batch, context_parallel)
+    assert (found.tensor_parallel_size, found.pipeline_parallel_size, found.global_batch_size) == (1, 1, 128)
+    assert found.data_parallel_size == 8 / context_parallel
+    assert found.gradient_accumulation == 128 / found.data_parallel_size / micro_batch
+
+
+def test_a_gpu_that_is_unknown_or_without_a_recipe_gets_the_platforms_and_is_told_so(vendors_image):
+    recipe = recipe_of("nvd")
+    for device in (None, "A100"):
+        found = load("nvd", 8, arguments=["METHOD=best"], environ={}, device=device)
+        assert (found.micro_batch_size, found.context_parallel_size) == (1, 2)
+        assert found.best_device == device and replace(found, best_device=None) == recipe
+    said = "no recipe for A100 is known to be published, so that of H100 and H200"
+    assert said in layers.unfitting("nvd", "A100", ROOT) and layers.unfitting("cpu", None, ROOT) is None
+    assert "name yours with BEST_DEVICE" in layers.unfitting("nvd", "auto", ROOT)
+
+
+@pytest.mark.parametrize(("platform", "device"), [("nvd", "MI355X"), ("nvd", "A100"), ("amd", "B200"), ("nvd", "b200")])
+def test_a_named_gpu_without_a_recipe_is_an_error_that_names_those_with_one(platform, device):
+    with pytest.raises(ConfigError, match=f"BEST_DEVICE={device}: no recipe for it on {platform}; there are "):
+        recipe_of(platform, f"BEST_DEVICE={device}")
+
+
+@pytest.mark.parametrize(
+    ("platform", "settings", "fields"),
+    [
+        ("amd", "MODEL=qwen SL=2048 MBS=10 GBS=640", {"models": ("qwen",), "gradient_accumulation": 8}),
+        ("nvd", "BEST_DEVICE=B200 MBS=8", {"micro_batch_size": 8}),
+    ],
+)
+def test_what_a_person_names_comes_before_the_recipe(vendors_image, platform, settings, fields):
+    found = recipe_of(platform, *settings.split())
+    assert {field: getattr(found, field) for field in fields} == fields
+    assert str(found.results_dir).endswith("output/best")
+    equal = [load("nvd", 8, arguments=["METHOD=equal"], environ={}, device=device) for device in (None, "B200")]
+    assert equal[0] == equal[1], "equal settings know no device"
+
+
+def test_the_origin_of_a_value_names_the_devices_overlay():
+    values = config.values_of("nvd", ["METHOD=best"], {}, device="GB300")
+    assert values["MBS"].origin.startswith("config.nvd-best-gb300.env:")
+    assert values["SL"].origin.startswith("config.nvd-best.env:")
+    assert (values["BEST_DEVICE"].text, values["BEST_DEVICE"].origin) == ("GB300", "GPU of this machine")
