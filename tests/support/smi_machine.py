@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -198,11 +200,9 @@ def of_gpus(
 
 def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) -> dict[str, Any]:
     """Return `energy_metrics` of 13 steps on processors that draw `watts`, whose counters are files below `root`."""
-    time, sources = Clock(), sampler.Sources(reasons={"gpus": "no GPU"})
-    try:
-        sources.packages = sampler.packages(root)
-    except sampler.ReaderError as error:
-        sources.reasons["rapl"] = str(error)
+    time = Clock()
+    with patch.dict(os.environ, TPRIMAT_SYSROOT=str(root)):
+        sources = sampler.open_sources("cpu", 1, {})
 
     def sleep(seconds: float) -> None:
         time.sleep(seconds)

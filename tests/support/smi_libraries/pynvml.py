@@ -25,7 +25,6 @@ NVML_CLOCK_GRAPHICS, NVML_CLOCK_SM, NVML_CLOCK_MEM = 0, 1, 2
 NVML_TEMPERATURE_GPU = 0
 NVML_DEVICE_ARCH_VOLTA = 5
 NVML_FEATURE_ENABLED = 1
-SW_POWER_CAP = 0x4
 
 
 class NVMLError(Exception):
@@ -93,6 +92,6 @@ globals().update(
         nvmlDeviceGetClockInfo=lambda board, kind: _reading(board.clock) if kind == NVML_CLOCK_SM else 2619,
         nvmlDeviceGetTemperature=lambda board, sensor: _reading(board.temperature),
         nvmlDeviceGetUtilizationRates=lambda board: SimpleNamespace(gpu=_reading(board.use), memory=40),
-        nvmlDeviceGetCurrentClocksEventReasons=lambda board: SW_POWER_CAP,
+        nvmlDeviceGetCurrentClocksEventReasons=lambda board: 0x4,  # the software power cap
     )
 )
