@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import slurm_cluster
@@ -18,9 +19,6 @@ from toydata import write_toy_data
 from utils import redact
 
 os.environ["COLUMNS"] = "100"  # else the width of the terminal in which the tests run decides where a table is wrapped
-
-PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2)."""
 
 # A shell starts its background jobs with Ctrl-C ignored, and that is inherited: the programs under test must have it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -70,15 +68,12 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _orphans_go_to_init():
     """A launcher adopts the orphans of its job; called inside a test it must not make this process keep later ones."""
     yield
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 @pytest.fixture(autouse=True)
 def _environment_of_this_test():
     """What a command that a test calls sets for its processes is gone after it; secrets are read anew."""
-    before = dict(os.environ)
     redact._of_process.cache_clear()
-    yield
-    if os.environ != before:
-        os.environ.clear()
-        os.environ.update(before)
+    with patch.dict(os.environ):
+        yield

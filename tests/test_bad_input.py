@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.setups import ROOT, copy_to
-from utils import arguments, configure
+from tests.support.checkout import ROOT, copy_to
+from utils import arguments
 
 HLEP = "did you mean --help?"
 CONFIGURE = "python -m utils.configure --platform cpu"
@@ -146,7 +146,7 @@ TYPED = [
     ("./shell/run_wrap.sh OUTPUTDIR=x", "did you mean OUTPUT_DIR?", 2),
     ("./shell/run_purge.sh --with-dat", "did you mean --with-data?", 2),
     ("./shell/run_slurm.sh --nowait", "did you mean --no-wait?", 2),
-    ("./shell/run_reproduce.sh none.zip", "wanted one archive", 2),
+    *((f"./shell/run_reproduce.sh{archives}", "wanted one archive", 2) for archives in ("", " no.zip", " a.zip b.zip")),
     ("./shell/run_sweep.sh MSB=1,2", "did you mean MBS?", 2),
     ("./shell/run_sweep.sh MODEL=lama,qwen MBS=1,2", "did you mean llama?", 2),
     ("./shell/profile.sh tourch cpu_mega_llama", "wanted nsys, rocprofv3 or torch", 2),
@@ -160,7 +160,9 @@ TYPED = [
     ("./shell/platform.sh nvd", "wanted PLATFORM=amd", 2),
     ("./shell/run_gpu_hour.sh --mintes 5", "did you mean --minutes?", 2),
     ("./shell/gpu.sh --ned 5", "did you mean --end?", 2),
+    *((f"./shell/gpu.sh --end {number} --yes", f"{number}", 2) for number in (0, 999999999)),
     ("./tprimat comapre", "did you mean compare?", 2),
+    ("./tprimat xyzzy", "got command 'xyzzy'; ./tprimat lists all commands", 2),
     ("./tprimat trian", "did you mean train?; ./tprimat lists all commands", 2),
     ("./tprimat completion fish", "wanted bash or zsh", 2),
     ("./tprimat train --hlep", HLEP, 2),
@@ -203,16 +205,19 @@ TYPED = [
 def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with files and folders that are not what a command wants."""
     folder = tmp_path_factory.mktemp("typed")
-    for name in ("empty", "notokenizer", "badtokenizer", "damaged"):
-        (folder / name).mkdir()
-    (folder / "notokenizer" / "README.md").write_text("no tokenizer here")
-    (folder / "badtokenizer" / "tokenizer.json").write_text("{not json")
-    (folder / "damaged" / "train_cpu_mega_llama_run1.json").write_text("{not json")
-    for name in ("plain", "plain.txt"):
-        (folder / name).write_text("plain text\n")
-    (folder / "no.zip").write_text("no archive\n")
-    (folder / "docs.jsonl").write_text(json.dumps({"text": "one text"}) + "\n")
-    (folder / "bad.jsonl").write_text("{not json\n")
+    files = {
+        "notokenizer/README.md": "no tokenizer here",
+        "badtokenizer/tokenizer.json": "{not json",
+        "damaged/train_cpu_mega_llama_run1.json": "{not json",
+        **dict.fromkeys(("plain", "plain.txt"), "plain text\n"),
+        "no.zip": "no archive\n",
+        "docs.jsonl": json.dumps({"text": "one text"}) + "\n",
+        "bad.jsonl": "{not json\n",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "empty").mkdir()
     (folder / "broken").symlink_to("nowhere")
     pq.write_table(pa.table({"content": ["one text"]}), folder / "docs.parquet")
     return folder
@@ -230,15 +235,11 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def in_process(module: str, rest: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """Return the exit code of `python -m module`, run here."""
     monkeypatch.setattr(sys, "argv", [module, *rest])
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    place = f"{module}.__main__" if module == "utils.hardware" else module
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)  # those of the tests stay
     try:
-        return arguments.run(importlib.import_module(place).main)
+        return arguments.run(importlib.import_module(module.replace("hardware", "hardware.__main__")).main)
     except SystemExit as ended:
         return int(ended.code or 0)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(("typed", "remedy", "code"), TYPED, ids=[row[0] for row in TYPED])
@@ -322,8 +323,3 @@ def test_a_pipe_that_is_closed_ends_a_command_quietly(typed: str, monkeypatch: p
     finally:
         os.close(write)
     assert done.returncode in (0, 128 + signal.SIGPIPE) and done.stderr == b""  # argparse ignores the closed pipe
-
-
-def test_settings_may_stand_before_and_after_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert configure.main(["--platform", "cpu", "SL=64", "--get", "sequence_length", "MBS=4"]) == 0
-    assert capsys.readouterr().out == "64\n"

@@ -1,14 +1,22 @@
-"""The structure of the house, read from its sources: floors between rooms and packages, no circles, docstrings."""
+"""The structure of the house, read from its sources: floors between rooms and packages, no circles, docstrings.
+
+And in use: other people's packages named as our rooms do not replace them.
+"""
 
 import ast
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 from checkout import ROOT
+from sides import write
+
+from example import example_result
 
 ROOMS = ("utils", "data", "train", "evaluate")
 FLOORS_OF_PACKAGES = {
@@ -50,7 +58,6 @@ STANDARD_LIBRARY_ONLY = (
     ),
     *("utils/results", "utils/logs", "evaluate/extract.py"),
 )
-MOST_FILES_IN_A_FOLDER = 20
 
 
 def sources(folder):
@@ -140,7 +147,7 @@ def test_every_package_says_what_it_is_for():
 
 def test_no_folder_is_too_full():
     counts = Counter(path.parent for path in MODULES.values())
-    assert {str(folder): n for folder, n in counts.items() if n > MOST_FILES_IN_A_FOLDER} == {}
+    assert {str(folder): n for folder, n in counts.items() if n > 20} == {}
 
 
 @pytest.mark.parametrize("place", STANDARD_LIBRARY_ONLY)
@@ -171,3 +178,52 @@ def test_importing_it_does_not_import_torch(room):
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert set(modules) <= set(json.loads(ran.stdout))
+
+
+# Packages of other people named `utils`, `data`, `train` or `evaluate` do not replace ours.
+
+
+@pytest.fixture(params=["PYTHONPATH", "environment"])
+def python(request, tmp_path):
+    """Return a Python with regular packages of our names on its path, and its environment.
+
+    Hugging Face's `evaluate` and many images' `utils` are such packages.
+    """
+    foreign = tmp_path / "foreign"
+    for name in ROOMS:
+        (foreign / name).mkdir(parents=True)
+        (foreign / name / "__init__.py").write_text(f"raise SystemExit('the foreign package {name}')\n")
+    if request.param == "PYTHONPATH":
+        return sys.executable, {"PYTHONPATH": str(foreign)}
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site_packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site_packages / "foreign.pth").write_text(f"{foreign}\n{sysconfig.get_path('purelib')}\n")
+    return str(tmp_path / "venv" / "bin" / "python"), {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("utils.configure", "--platform", "cpu", "--get", "results_dir"),
+        ("evaluate.validate", "{results}"),
+        ("evaluate.compare", "{results}", "--format", "md", "--output", "{results}/compared"),
+        ("data.verify", "--help"),
+        ("data.encode", "--help"),
+        ("train.matrix", "--help"),
+        ("train.launch", "--help"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_run_our_own_code_and_not_packages_of_the_same_name(python, tmp_path, arguments):
+    write(tmp_path / "results", [example_result(framework=name, run=run) for run in (1, 2) for name in ("mega", "hf")])
+    executable, changes = python
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | changes
+
+    def start(folder, *command):
+        return subprocess.run(
+            [executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        )
+
+    ran = start(ROOT, "-m", *(argument.format(results=tmp_path / "results") for argument in arguments))
+    assert ran.returncode in (0, 3) and "foreign" not in ran.stdout + ran.stderr, ran.stderr[-1000:]
+    assert "the foreign package evaluate" in start(tmp_path, "-c", "import evaluate").stderr, "they are there"

@@ -9,9 +9,8 @@ import importlib
 import json
 import platform
 import re
-import struct
 import sys
-import zlib
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,7 @@ WRITE_NOTHING_NAMED = {
     "shell/gpu.sh": "starts train.machine.gpu_command",
     "shell/history.sh": "starts evaluate.history",
     "shell/platform.sh": PRINTS,
-    "shell/profile.sh": "starts train.launch; of nsys see tests/shell/test_profile.py",
+    "shell/profile.sh": "starts train.launch; of nsys see tests/shell/test_scripts.py",
     "shell/purge.sh": "starts utils.housekeeping.purge",
     "shell/run_data.sh": "starts data.prepare",
     "shell/run_gpu_hour.sh": "starts benchmarks.gpu",
@@ -133,33 +132,22 @@ WRITE_NOTHING_NAMED = {
 }
 
 
-def png() -> bytes:
-    """Return a PNG of one pixel, as any program writes it."""
-    parts = {b"IHDR": struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"IDAT": zlib.compress(b"\0\0"), b"IEND": b""}
-    chunks = (
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in parts.items()
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
-
-
 OF_A_USER = {
     ".json": b'{"text": "of a user", "version": 1}\n',
     ".jsonl": b'{"text": "of a user"}\n',
     ".md": b"# Comparison\n\nof a user\n",
     ".html": b"<!DOCTYPE html>\n<title>of a user</title>\n",
-    ".png": png(),
+    # one pixel, as any program writes it
+    ".png": b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="),
 }
 
 
 def commands() -> set[str]:
     """Return every module that is a program, and every script directly in shell/."""
-    found = {f"shell/{path.name}" for path in (ROOT / "shell").glob("*.sh")}
-    for room in ROOMS:
-        for path in (ROOT / room).rglob("*.py"):
-            if re.search(r"^if __name__ == .__main__.:", path.read_text(encoding="utf8"), re.MULTILINE):
-                found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    return found
+    is_program = re.compile(r"^if __name__ == .__main__.:", re.MULTILINE)
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if is_program.search(path.read_text())]
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
+    return modules | {f"shell/{path.name}" for path in (ROOT / "shell").glob("*.sh")}
 
 
 def test_every_command_is_known() -> None:

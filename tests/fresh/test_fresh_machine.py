@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from tests.support import bundles, fresh_machine, real_primus
+from tests.support import bundles, checkout, real_primus
 from tests.support.launching import results
 
 pytestmark = pytest.mark.full("environments made from nothing, and a job in each, about 400 s")
@@ -25,30 +25,28 @@ PYTHONS = {"bridge": "3.12", "nemo": "3.11"}
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     # Primus's launcher divides a path at its spaces
-    folder = fresh_machine.copy_checkout(tmp_path_factory.mktemp("fresh") / "clone")
+    folder = checkout.copy_checkout(tmp_path_factory.mktemp("fresh") / "clone")
     yield folder
     shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("frameworks", ["mega,hf", "titan", "prim", "bridge", "nemo"])
 def test_the_users_command_makes_the_environment_of_a_framework_and_trains(frameworks, clone, tmp_path):
-    python, given = fresh_machine.python_of(PYTHONS.get(frameworks, "3")), {}
+    python, given = checkout.python_of(PYTHONS.get(frameworks, "3")), {}
     if python is None:
         pytest.skip(f"no Python {PYTHONS[frameworks]} on PATH or in pyenv, which {frameworks} requires")
     if frameworks == "prim":
         if reason := real_primus.why_not():
             pytest.skip(reason)
         given = {"PRIMUS_PATH": str(real_primus.unpack("primus-fd1eeab", tmp_path))}
-    environment = fresh_machine.environment(tmp_path / "home", python) | given
+    environment = checkout.environment_of_user(tmp_path / "home", python) | given
     if frameworks in PYTHONS:
-        setup = fresh_machine.ROOT / "shell" / "inside" / "setup_framework.sh"
+        setup = checkout.ROOT / "shell" / "inside" / "setup_framework.sh"
         subprocess.run([setup, frameworks, "PLATFORM=cpu"], env=environment, stdout=subprocess.DEVNULL, check=True)
-        (clone / f".venv-{frameworks}").symlink_to(fresh_machine.ROOT / f".venv-{frameworks}")
+        (clone / f".venv-{frameworks}").symlink_to(checkout.ROOT / f".venv-{frameworks}")
     command = [clone / "shell" / "run_train.sh", "PLATFORM=cpu", f"FRAMEWORK={frameworks}", *SHORT, *BATCH]
     options = {"cwd": tmp_path, "env": environment, "stdin": subprocess.DEVNULL, "timeout": 1800}
     done = subprocess.run(command, capture_output=True, text=True, **options)
-    if frameworks in ("titan", "prim"):
-        shutil.rmtree(clone / f".venv-{frameworks}", ignore_errors=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = {result["framework"]: result for result in results(clone / "output").values()}
     for framework in frameworks.split(","):

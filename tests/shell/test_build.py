@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.setups import add_program, copy_to, link_tools
+from tests.support.setups import LIMIT_SECONDS, Sandbox, add_program
 
 PLATFORMS = {
     "amd": "docker.io/rocm/primus:v26.7",
@@ -48,36 +48,24 @@ case "${0##*/} $1" in
     exit "${BUILD_EXIT:-0}" ;;
 esac
 """
-TOOLS = (
-    *("bash", "env", "dirname", "readlink", "cat", "sed", "mktemp", "rm", "mv", "tr", "sort", "git", "timeout", "kill"),
-    *("sha256sum", "ls", "cp", "sleep", "touch", "realpath", "grep", "tail"),
-)
 ENGINES = ("docker", "podman", "apptainer")
-LIMIT_SECONDS = 60
 
 
-class Machine:
-    """A copy of the files that build.sh reads, below a folder with a space in its name, and a PATH of stand-ins."""
+class Machine(Sandbox):
+    """The files that build.sh reads, and engines that write down their calls."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.home, self.programs = folder / "a checkout", folder / "home", folder / "programs"
+        super().__init__(folder, "shell", "*.Dockerfile", "config*.env")
         self.calls_file = folder / "calls"
-        copy_to(self.root, "shell", "*.Dockerfile", "config*.env")
-        self.home.mkdir()
-        link_tools(self.programs, *TOOLS)
+        plain = {"CALLS": str(self.calls_file), "BROKEN": "", "BASE_IS_HERE": "", "SECONDS_OF_BUILD": "", "ID": ID}
+        self.environment |= plain
 
     def add_engines(self, *names: str) -> None:
         for name in names:
-            add_program(self.programs / name, ENGINE)
+            add_program(self.bin / name, ENGINE)
 
-    def environment(self, **changes: str) -> dict[str, str]:
-        plain = {"PATH": str(self.programs), "HOME": str(self.home), "CALLS": str(self.calls_file), "PLATFORM": "cpu"}
-        return {**plain, "BROKEN": "", "BASE_IS_HERE": "", "SECONDS_OF_BUILD": "", "ID": ID, **changes}
-
-    def run(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.root / "shell" / "build.sh"), *arguments]
-        environment = self.environment(**changes)
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    def build(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return self.run("build.sh", *arguments, **changes)
 
     def calls(self, engine: str, verb: str) -> list[list[str]]:
         lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
@@ -87,7 +75,7 @@ class Machine:
     def builds(self, **changes: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
         """Build with docker, which must succeed; return what was printed and the arguments of the build."""
         self.add_engines("docker")
-        done = self.run(**changes)
+        done = self.build(**changes)
         assert done.returncode == 0, done.stderr
         return done, self.calls("docker", "build")[-1]
 
@@ -105,7 +93,7 @@ def values(command: list[str], option: str) -> list[str]:
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_the_platforms_image_is_built_from_its_dockerfile_and_named(machine, engine, platform):
     machine.add_engines(engine)
-    done = machine.run(f"PLATFORM={platform}")
+    done = machine.build(f"PLATFORM={platform}")
     name = f"tprimat:{platform}" if engine == "docker" else f"localhost/tprimat:{platform}"
     assert (done.returncode, done.stdout) == (0, f"{name} {ID}\n"), done.stderr
     (build,) = machine.calls(engine, "build")
@@ -140,7 +128,7 @@ def test_pip_settings_are_lent_in_files_and_never_in_arguments(machine, tmp_path
     conf.write_text(f"[global]\nextra-index-url = {indexes}\ncert = {certificates}\n")
     lent = {"PIP_INDEX_URL": "https://me:pass word@pypi.local/simple", "PIP_FIND_LINKS": str(wheels)}
     lent["https_proxy"] = "http://proxy.local:3128"
-    done = machine.run(**lent, OTHER="other")
+    done = machine.build(**lent, OTHER="other")
     assert done.returncode == 0, done.stderr
     settings = shlex.split(Path(f"{machine.calls_file}.settings").read_text(encoding="utf8"))
     exports = dict(word.split("=", 1) for word in settings if word != "export")
@@ -155,15 +143,15 @@ def test_pip_settings_are_lent_in_files_and_never_in_arguments(machine, tmp_path
     assert Path(f"{machine.calls_file}.mode").read_text().startswith("-rw-------")
 
 
-def test_the_config_file_that_pip_is_told_replaces_that_of_the_user(machine, tmp_path):
-    own, told = machine.home / ".pip" / "pip.conf", tmp_path / "told.conf"
-    own.parent.mkdir()
-    for path in (own, told):
-        path.write_text("[global]\n")
-    for changes, taken in (({}, own), ({"PIP_CONFIG_FILE": str(told)}, told), ({"PIP_CONFIG_FILE": "/dev/null"}, None)):
-        _, build = machine.builds(**changes)
-        lent = [value for value in values(build, "--secret") if value.startswith("id=pip_user")]
-        assert lent == ([f"id=pip_user,src={taken}"] if taken else [])
+@pytest.mark.parametrize(
+    ("told", "taken"), [({}, "{home}/.pip/pip.conf"), ({"PIP_CONFIG_FILE": "{home}/my.conf"}, "{home}/my.conf")]
+)
+def test_the_config_file_that_pip_is_told_replaces_that_of_the_user(machine, told, taken):
+    (machine.home / ".pip").mkdir()
+    for name in (".pip/pip.conf", "my.conf"):
+        (machine.home / name).touch()
+    _, build = machine.builds(**{name: value.format(home=machine.home) for name, value in told.items()})
+    assert f"id=pip_user,src={taken.format(home=machine.home)}" in values(build, "--secret")
 
 
 def test_docker_says_that_it_cannot_mount_a_folder_of_packages(machine, tmp_path):
@@ -187,7 +175,7 @@ def test_docker_says_that_it_cannot_mount_a_folder_of_packages(machine, tmp_path
 )
 def test_without_an_engine_that_works_it_refuses_in_one_line(machine, engines, settings, wanted):
     machine.add_engines(*engines)
-    done = machine.run(**settings)
+    done = machine.build(**settings)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert wanted in done.stderr and not machine.calls("docker", "build")
 
@@ -197,7 +185,7 @@ def test_apptainer_gets_its_file_from_the_same_image(machine, engine, tmp_path):
     machine.add_engines(engine, "apptainer")
     folder = tmp_path / "image files"
     folder.mkdir()
-    done = machine.run("RUNTIME=apptainer", PLATFORM="amd", TPRIMAT_SIF_DIR=str(folder))
+    done = machine.build("RUNTIME=apptainer", PLATFORM="amd", TPRIMAT_SIF_DIR=str(folder))
     archive = f"{folder}/.tprimat_amd.tar"
     name, options = (
         ("tprimat:amd", []) if engine == "docker" else ("localhost/tprimat:amd", ["--format", "docker-archive"])
@@ -218,13 +206,13 @@ def test_a_file_of_a_user_is_not_replaced_by_the_one_for_apptainer_and_one_of_ou
     of_user.parent.mkdir()
     of_user.write_text("of a user")
     asked = {"RUNTIME": "apptainer", "PLATFORM": "amd", "TPRIMAT_SIF_DIR": str(of_user.parent)}
-    done = machine.run(**asked)
+    done = machine.build(**asked)
     assert done.returncode == 2 and not machine.calls("docker", "build")
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"error: build: {of_user}: exists, and this suite has not written it")
     assert [path.read_text() for path in of_user.parent.iterdir()] == ["of a user"]
     of_user.unlink()
-    assert [machine.run(**asked).returncode for _ in range(2)] == [0, 0]
+    assert [machine.build(**asked).returncode for _ in range(2)] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +220,7 @@ def test_a_file_of_a_user_is_not_replaced_by_the_one_for_apptainer_and_one_of_ou
 )
 def test_a_dry_run_prints_what_would_be_started_and_needs_and_starts_nothing(machine, runtime, has_engines):
     machine.add_engines(*(ENGINES if has_engines else ()))
-    done = machine.run("--dry-run", f"RUNTIME={runtime}", "PLATFORM=nvd")
+    done = machine.build("--dry-run", f"RUNTIME={runtime}", "PLATFORM=nvd")
     assert done.returncode == 0, done.stderr
     assert ("note: cannot be started here: " in done.stderr) != has_engines
     engine = "docker" if runtime == "apptainer" else runtime
@@ -245,23 +233,24 @@ def test_a_dry_run_prints_what_would_be_started_and_needs_and_starts_nothing(mac
 
 def test_a_failed_build_fails_and_prints_no_image(machine):
     machine.add_engines("docker")
-    done = machine.run(BUILD_EXIT="125")
+    done = machine.build(BUILD_EXIT="125")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith("error: build: 'docker build' failed with exit code 125")
 
 
 def test_a_signal_reaches_the_engine_and_nothing_of_the_settings_is_left(machine, tmp_path):
     machine.add_engines("docker")
-    environment = machine.environment(SECONDS_OF_BUILD="60", TMPDIR=str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    process = subprocess.Popen([machine.root / "shell" / "build.sh"], env=environment, stderr=subprocess.DEVNULL)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = machine.start("build.sh", SECONDS_OF_BUILD="60", TMPDIR=str(temporary))
     deadline = time.monotonic() + LIMIT_SECONDS
     while not Path(f"{machine.calls_file}.building").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(LIMIT_SECONDS) == 143 and Path(f"{machine.calls_file}.told").exists()
+    process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 143 and Path(f"{machine.calls_file}.told").exists()
     step = Path("/proc", Path(f"{machine.calls_file}.step").read_text().strip(), "cmdline")
     while step.exists() and step.read_bytes():  # one that nobody has waited for yet has no arguments
         assert time.monotonic() < deadline, "what the engine had started lives on"
         time.sleep(0.02)
-    assert not list((tmp_path / "temporary").iterdir())
+    assert not list(temporary.iterdir())

@@ -136,25 +136,16 @@ def small_disk(output):
     subprocess.run(["umount", output], check=True)
 
 
-def fill(path: Path) -> None:
-    """Write until the disk is full."""
-    with path.open("wb", buffering=0) as file:
-        while True:
-            try:
-                file.write(bytes(512))
-            except OSError:
-                return
-
-
 def test_disk_that_fills_up_is_the_reason_of_the_job_and_the_next_one_runs_when_there_is_room(small_disk, start):
     matrix = start("TRAIN_ITERS=60")
     matrix.wait_for_step("mega", 3)
-    fill(small_disk / "filler")
+    full = ["dd", "if=/dev/zero", f"of={small_disk}/filler"]
+    subprocess.run(full, stderr=subprocess.DEVNULL)
     matrix.wait_for((small_disk / "train_cpu_mega_llama_run1.json").exists)
     (small_disk / "filler").unlink()
     assert matrix.wait() == 1
     result = matrix.result("mega")
-    full = rf"the disk of {re.escape(str(small_disk))} is full \([\d,]+ bytes free\)"
-    assert result["status"] == "failed" and re.match(full, result["reason"]), result["reason"]
+    said = rf"the disk of {re.escape(str(small_disk))} is full \([\d,]+ bytes free\)"
+    assert result["status"] == "failed" and re.match(said, result["reason"]), result["reason"]
     assert len(result["steps"]) == 60, "what was measured is kept"
     assert matrix.result("hf")["status"] == "ok"

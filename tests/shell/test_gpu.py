@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,10 +37,8 @@ def sleepers() -> Iterator[list[int]]:
     found: list[int] = []
     yield found
     for process_id in found:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(process_id, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 def gpu_sh(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,14 +87,15 @@ def test_both_vendors_are_shown_with_their_processes(machine: Machine) -> None:
     machine.amd([mi300x_static()], [mi300x_metric()])
     done = gpu_sh(machine)
     assert (done.returncode, done.stderr) == (0, "")
-    nvidia, amd = (line for line in done.stdout.splitlines() if line.startswith(("NVIDIA 0", "AMD 0")))
-    for text in ("NVIDIA H100 80GB HBM3", "0.0 of 85.5", "70", "500 (default 700)", "1980 of 1980", "2619 of 2619"):
-        assert text in nvidia
-    assert nvidia.endswith("sw_power_cap, hw_thermal_slowdown")
-    assert "AMD Instinct MI300X" in amd and "0.3 of 206.1" in amd and "132 of 2100" in amd and amd.endswith("?")
-    (row,) = (line for line in done.stdout.splitlines() if f" {os.getpid()} " in line)
-    assert Path(sys.executable).name in row  # the command of this process, whoever runs the tests
-    assert "/opt/train (not visible from here: in another container, or gone)" in done.stdout
+    command = Path(sys.executable).name  # of this process, whoever runs the tests
+    for row in (
+        "NVIDIA 0.*NVIDIA H100 80GB HBM3.*0.0 of 85.5.*70.*500 .default 700..*1980 of 1980.*2619 of 2619.*"
+        "sw_power_cap, hw_thermal_slowdown\n",
+        r"AMD 0.*AMD Instinct MI300X.*0.3 of 206.1.*132 of 2100.*\?\n",
+        f" {os.getpid()} .*{command}",
+        "/opt/train .not visible from here: in another container, or gone",
+    ):
+        assert re.search(row, done.stdout), (row, done.stdout)
 
 
 def test_a_driver_in_trouble_is_an_error_and_the_other_vendor_is_shown(machine: Machine) -> None:
@@ -152,11 +153,6 @@ def test_a_process_that_holds_no_gpu_or_is_another_users_is_never_ended(
     machine.nvidia(H100, processes=holders)
     done = gpu_sh(machine, "--end", str(process.pid), "--yes")
     assert done.returncode == 2 and said in done.stderr and process.poll() is None
-
-
-@pytest.mark.parametrize("arguments", [("--end", "0"), ("--end", "999999999"), ("--end", "x"), ("--kill",)])
-def test_bad_input_is_refused(machine: Machine, arguments: tuple[str, ...]) -> None:
-    assert gpu_sh(machine, *arguments, "--yes").returncode == 2
 
 
 def test_what_the_suite_left_behind_is_found_and_ended_and_nothing_else(

@@ -11,22 +11,20 @@ import json
 import os
 import subprocess
 import time
-import uuid
 import zipfile
-from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from toydata import write_toy_data
 
 from evaluate import validate
+from tests.support.checkout import copy_to
 from tests.support.launching import ROOT, results
-from tests.support.setups import copy_to
 
 pytestmark = pytest.mark.full("two real jobs of mega and their archive, about 40 s")
 TOKEN = "hf_" + "".join(chr(ord("A") + (7 * place) % 26) for place in range(34))
 """Shaped like a token of the hub, but invalid; no file of this checkout contains it."""
-MARK = "TPRIMAT_TEST_PLANTED"
 
 
 def secret(number: int) -> str:
@@ -56,8 +54,10 @@ PLACES = {
 """Variables of the environment with secrets; secrets.env and the remote of git are two more places."""
 REMOTE = f"https://oauth2:{secret(14)}@git.example/o/r.git"
 SECRETS = (TOKEN[:20], OTHER[:20], PLACES["WANDB_API_KEY"], *(secret(number) for number in range(1, 15)))
-SETTINGS = ("FRAMEWORK=mega", "MODEL=llama", "RUNS=2", "TRAIN_ITERS=2", "WARMUP_ITERS=0", "CPU_RANKS=1")
-SMALL = ("GBS=2", "MBS=2", "SL=64", "RUNTIME=native")
+SETTINGS = (
+    *("FRAMEWORK=mega", "MODEL=llama", "RUNS=2", "TRAIN_ITERS=2", "WARMUP_ITERS=0", "CPU_RANKS=1"),
+    *("GBS=2", "MBS=2", "SL=64", "RUNTIME=native"),
+)
 PLANT = """
 import os, sys, time
 if "train.train_mega" in " ".join(sys.orig_argv) and "RANK" in os.environ:
@@ -92,69 +92,45 @@ def checkout(tmp_path_factory):
     return root
 
 
-class Ran:
-    """Output of a whole run, and the command lines of its processes."""
-
-    def __init__(self, checkout: Path) -> None:
-        folder = checkout.parent
-        self.output, prefix, said = folder / "output", write_toy_data(folder / "data" / "text"), folder / "said.txt"
-        (folder / "site").mkdir()
-        (folder / "site" / "sitecustomize.py").write_text(PLANT)
-        mark = uuid.uuid4().hex
-        taken = ("HF_TOKEN", "TPRIMAT_SECRETS_TAKEN")
-        inherited = {name: value for name, value in os.environ.items() if name not in taken}
-        self.environment = inherited | {"PLATFORM": "cpu", MARK: mark}
-        self.where = f"OUTPUT_DIR={self.output}"
-        lines = (*(f"{name}={value}" for name, value in PLACES.items()), *PLACES.values(), REMOTE, json.dumps(PLACES))
-        planted = {
-            "PYTHONPATH": str(folder / "site"),
-            "TPRIMAT_TEST_BACKWARDS": TOKEN[::-1],
-            "TPRIMAT_ENV_NAMES": f"{MARK},TPRIMAT_TEST_BACKWARDS,PYTHON_TEST_PLACES",
-            "PYTHON_TEST_PLACES": "\n".join(lines).encode().hex(),
-        }
-        where = (self.where, f"DATA_DIR={folder / 'cache'}", f"DATASET={prefix}")
-        self.seen: set[str] = set()
-        with said.open("w") as file:
-            process = subprocess.Popen(
-                [checkout / "shell" / "run_train.sh", *SETTINGS, *SMALL, *where],
-                env=self.environment | PLACES | planted,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-            deadline = time.monotonic() + 400
-            while process.poll() is None and time.monotonic() < deadline:
-                self._look(mark)
-                time.sleep(0.05)
-        self.exit_code, self.said = process.wait(1), said.read_text()
-
-    def _look(self, mark: str) -> None:
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == mark:
-                    self.seen.add("\0".join(process.cmdline()))
-            except psutil.Error:
-                continue
-
-    def logs(self) -> list[str]:
-        return [path.read_text() for path in sorted((self.output / "logs").glob("train_*.log"))]
-
-
 @pytest.fixture(scope="module")
 def ran(checkout):
-    return Ran(checkout)
-
-
-def wrap(checkout, ran, **environment):
-    """Pack the archive."""
-    command = [checkout / "shell" / "wrap.sh", ran.where]
-    return subprocess.run(command, env=ran.environment | environment, capture_output=True, text=True, timeout=120)
+    """Run all; return the exit code, the output, the logs of the ranks, and the command lines of all processes."""
+    folder = checkout.parent
+    output, prefix, said = folder / "output", write_toy_data(folder / "data" / "text"), folder / "said.txt"
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(PLANT)
+    taken = ("HF_TOKEN", "TPRIMAT_SECRETS_TAKEN")
+    inherited = {name: value for name, value in os.environ.items() if name not in taken} | {"PLATFORM": "cpu"}
+    lines = (*(f"{name}={value}" for name, value in PLACES.items()), *PLACES.values(), REMOTE, json.dumps(PLACES))
+    planted = {
+        "PYTHONPATH": str(folder / "site"),
+        "TPRIMAT_TEST_BACKWARDS": TOKEN[::-1],
+        "TPRIMAT_ENV_NAMES": "TPRIMAT_TEST_BACKWARDS,PYTHON_TEST_PLACES",
+        "PYTHON_TEST_PLACES": "\n".join(lines).encode().hex(),
+    }
+    where = (f"OUTPUT_DIR={output}", f"DATA_DIR={folder / 'cache'}", f"DATASET={prefix}")
+    seen = set()
+    with said.open("w") as file:
+        process = subprocess.Popen(
+            [checkout / "shell" / "run_train.sh", *SETTINGS, *where],
+            env=inherited | PLACES | planted,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        deadline = time.monotonic() + 400
+        while process.poll() is None and time.monotonic() < deadline:
+            seen |= {"\0".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])}
+            time.sleep(0.05)
+    logs = [path.read_text() for path in sorted((output / "logs").glob("train_*.log"))]
+    found = {"exit_code": process.wait(1), "said": said.read_text(), "logs": logs, "seen": seen}
+    return SimpleNamespace(output=output, inherited=inherited, **found)
 
 
 def test_it_stands_in_no_command_line_and_the_ranks_do_not_get_it(ran):
     assert any("train.train_mega" in line for line in ran.seen) and any("train.launch" in line for line in ran.seen)
     assert not [line for line in ran.seen if TOKEN in line]
-    assert len(ran.logs()) == 2 and all("variables with it: []" in log for log in ran.logs()), ran.said
+    assert len(ran.logs) == 2 and all("variables with it: []" in log for log in ran.logs), ran.said
 
 
 def test_what_was_measured_is_kept_with_stars_in_the_place_of_secrets(ran):
@@ -162,7 +138,7 @@ def test_what_was_measured_is_kept_with_stars_in_the_place_of_secrets(ran):
     first, second = results(ran.output).values()
     assert (first["status"], second["status"]) == ("ok", "failed")
     assert "cannot fetch https://***@hub.example/x with ***" in second["reason"]
-    log, _ = ran.logs()
+    log, _ = ran.logs
     assert "login with *** at https://***@hub.example/api?token=***\n" in log
     assert "'Bearer ***'" in log and "\n***\n" in log, "also where it came in two parts"
     assert "\nUCX_PROXY=***@proxy.example:3128\n" in log, "the ranks have printed all"
@@ -170,7 +146,8 @@ def test_what_was_measured_is_kept_with_stars_in_the_place_of_secrets(ran):
 
 @pytest.mark.parametrize("planted", [{}, PLACES], ids=["as a rule", "with the secrets in the environment"])
 def test_secrets_of_all_places_are_found_nowhere_and_the_archive_is_accepted(ran, checkout, planted, capsys):
-    wrapped = wrap(checkout, ran, **planted)
+    command = [checkout / "shell" / "wrap.sh", f"OUTPUT_DIR={ran.output}"]
+    wrapped = subprocess.run(command, env=ran.inherited | planted, capture_output=True, text=True, timeout=120)
     assert wrapped.returncode == 0, wrapped.stderr
     assert validate.main(["--bundle", str(ran.output / "output.zip")]) == 1, "one of the two jobs failed"
     assert "every figure follows from the raw logs" in capsys.readouterr().err, "redacted alike in both"
@@ -183,12 +160,3 @@ def test_secrets_of_all_places_are_found_nowhere_and_the_archive_is_accepted(ran
     assert len(told) > 30 and found == set()
     names = {path.name for path in files}
     assert names >= {"status.json", "matrix.log", "compare.json", "compare.md", "compare.html", "compare.png"}
-
-
-def test_an_archive_is_refused_where_somebody_else_has_written_it_down(ran, checkout):
-    log = ran.output / "logs" / "matrix.log"
-    before = log.read_bytes()
-    log.write_bytes(before + TOKEN.encode())
-    wrapped = wrap(checkout, ran)
-    log.write_bytes(before)
-    assert wrapped.returncode == 1 and "logs/matrix.log" in wrapped.stderr and TOKEN not in wrapped.stderr

@@ -4,15 +4,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-
 import pytest
 
-from tests.support.setups import ROOT, add_program, copy_to, link_tools
+from tests.support.setups import Sandbox, add_program
 from utils.settings import config, keys
 
-SCRIPT = ROOT / "shell" / "platform.sh"
 NODE = "sys/class/kfd/kfd/topology/nodes/{}/properties"
 CPU_NODE, GPU_NODE = "cpu_cores_count 64\nsimd_count 0\n", "cpu_cores_count 0\nsimd_count 1216\n"
 
@@ -28,29 +24,17 @@ XPU_LISTS = "echo '| 0 | Device Name: Intel(R) Data Center GPU Max 1550 |'"
 @pytest.fixture
 def machine(tmp_path):
     """Return a runner of the script that sees only the given files and tools."""
+    box = Sandbox(tmp_path, "shell/platform.sh", "shell/lib/environment.sh")
+    box.environment |= {"TPRIMAT_SYSROOT": str(tmp_path / "sysroot"), "PLATFORM": ""}
 
-    def run(files=(), tools=(), environ=None, arguments=()):
-        root, path = tmp_path / "root", tmp_path / "bin"
-        link_tools(path, "bash", "cat", "dirname", "grep", "readlink", "sed", "timeout")
+    def run(files=(), tools=(), environ=(), arguments=()):
         for name, script in dict(tools).items():
-            add_program(path / name, f"#!/usr/bin/env bash\n{script}\n")
+            box.add_tool(name, script)
         for name, text in dict(files).items():
-            add_program(root / name, text)
-        environ = {"PATH": str(path), "TPRIMAT_SYSROOT": str(root), **(environ or {})}
-        return subprocess.run([SCRIPT, *arguments], env=environ, capture_output=True, text=True)
+            add_program(tmp_path / "sysroot" / name, text)
+        return box.run("platform.sh", *arguments, **dict(environ))
 
     return run
-
-
-def says(done, word):
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{word}\n", "")
-
-
-def refuses(done, *wanted):
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: platform: got ") and done.stderr.count("\n") == 1
-    for text in wanted:
-        assert text in done.stderr
 
 
 VENDORS = [
@@ -71,9 +55,21 @@ NO_ACCELERATOR = [
 ]
 
 
-@pytest.mark.parametrize(("platform", "files", "tools"), [*VENDORS, *(("cpu", *one) for one in NO_ACCELERATOR)])
-def test_a_gpu_that_its_driver_knows_is_the_vendors_platform_and_without_one_it_is_cpu(platform, files, tools, machine):
-    says(machine(files, tools), platform)
+TAKEN = [  # what is printed, and what the machine has
+    *((platform, {"files": files, "tools": tools}) for platform, files, tools in VENDORS),
+    *(("cpu", {"files": files, "tools": tools}) for files, tools in NO_ACCELERATOR),
+    # from the environment or the arguments
+    *((one, {"files": {"dev/davinci0": ""}, "environ": {"PLATFORM": one}}) for one in ("amd", "nvd", "cpu")),
+    ("amd", {"environ": {"PLATFORM": "bad"}, "arguments": ["PLATFORM=amd"]}),
+    ("cpu", {"environ": {"PLATFORM": "cpu"}, "arguments": ["MODEL=llama"]}),  # a setting does not change it
+    ("nvd", {"tools": {"nvidia-smi": SMI_LISTS}, "environ": {"PLATFORM": ""}}),  # an empty one is no override
+]
+
+
+@pytest.mark.parametrize(("platform", "given"), TAKEN)
+def test_a_gpu_that_its_driver_knows_is_the_vendors_platform_and_without_one_it_is_cpu(platform, given, machine):
+    done = machine(**given)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{platform}\n", "")
 
 
 OTHER, NEITHER = {"dev/accel/accel0": ""}, ("neither AMD nor NVIDIA", "PLATFORM=cpu")
@@ -118,53 +114,27 @@ REFUSED = [  # what the machine has, and words of the error
 
 @pytest.mark.parametrize(("given", "said"), REFUSED)
 def test_what_cannot_be_told_or_was_named_wrongly_is_an_error(given, said, machine):
-    refuses(machine(**given), *said)
-
-
-TAKEN = [
-    *((one, {"files": {"dev/davinci0": ""}, "environ": {"PLATFORM": one}}) for one in ("amd", "nvd", "cpu")),
-    ("amd", {"environ": {"PLATFORM": "bad"}, "arguments": ["PLATFORM=amd"]}),
-    ("cpu", {"environ": {"PLATFORM": "cpu"}, "arguments": ["MODEL=llama"]}),  # a setting does not change it
-    ("nvd", {"tools": {"nvidia-smi": SMI_LISTS}, "environ": {"PLATFORM": ""}}),  # an empty one is no override
-]
-
-
-@pytest.mark.parametrize(("platform", "given"), TAKEN)
-def test_platform_from_the_arguments_or_the_environment_is_taken_as_it_is(platform, given, machine):
-    says(machine(**given), platform)
+    done = machine(**given)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: platform: got ") and [text for text in said if text not in done.stderr] == []
 
 
 # `setting KEY` in bash returns the same value as utils.configure, for every key and from every layer.
 
-READ_ALL = """
-set -Eeuo pipefail
-source shell/lib/environment.sh
-for key in $KEYS; do printf '%s=' "$key"; setting "$key" "$@"; done
-"""
+READ_ALL = r'for key in $KEYS; do printf "%s=" "$key"; setting "$key" "$@" | tr "\r" "!"; done'
+"""tr makes a \\r visible, which Python would take for a part of the line's end."""
 ENVIRONMENT = {"LABEL": "", "MBS": "4", "DATASET": "/a/b*.jsonl", "RUNTIME": "podman"}
 ARGUMENTS = ["GBS=32", "MODEL=qwen", "GBS=128", "TARGET_LOSS=", "OUTPUT_DIR=~/x=y,z"]
 
 
 @pytest.fixture
-def root(tmp_path):
+def box(tmp_path):
     """Return a checkout with settings that contain each unusual line that the grammar allows."""
-    root = copy_to(tmp_path / "a checkout", "shell", "config*.env")
-    overlay = root / "config.cpu.env"
-    overlay.write_bytes(
-        overlay.read_bytes().replace(b"\n", b"\r\n") + b"\r\n  \r\n#SL=1\r\nSEED=7"
-    )  # without a last newline
-    return root
-
-
-def read(root, platform, environment=(), arguments=()):
-    done = subprocess.run(
-        ["bash", "-c", READ_ALL, "bash", *arguments],
-        env={"PATH": os.environ["PATH"], "PLATFORM": platform, "KEYS": " ".join(keys.KEYS), **dict(environment)},
-        cwd=root,
-        capture_output=True,
-        check=True,
-    )
-    return dict(line.split("=", 1) for line in done.stdout.decode().removesuffix("\n").split("\n"))
+    made = Sandbox(tmp_path, "shell", "config*.env")
+    overlay = made.root / "config.cpu.env"
+    unusual = b"\r\n  \r\n#SL=1\r\nSEED=7"  # without a last newline
+    overlay.write_bytes(overlay.read_bytes().replace(b"\n", b"\r\n") + unusual)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -173,23 +143,22 @@ def read(root, platform, environment=(), arguments=()):
     ids=["files", "environment", "arguments", "all"],
 )
 @pytest.mark.parametrize(
-    ("platform", "method"), [("cpu", "equal"), ("amd", "equal"), ("amd", "best"), ("nvd", "best"), ("nvd", "both")]
+    ("platform", "method"),
+    [("cpu", "equal"), ("amd", "equal"), ("amd", "best"), ("nvd", "best"), ("nvd", "both"), ("amd", "of the file")],
 )
-def test_bash_reads_what_python_reads(platform, method, environment, arguments, root):
-    asked = [*arguments, f"METHOD={method}"]
+def test_bash_reads_what_python_reads(platform, method, environment, arguments, box):
+    if method == "of the file":
+        text = (box.root / "config.env").read_text()
+        (box.root / "config.env").write_text(text.replace("METHOD=equal", "METHOD=best"))
+    asked = arguments if method == "of the file" else [*arguments, f"METHOD={method}"]
     settings = [argument for argument in asked if not argument.startswith("--")]
-    python = config.values_of(platform, settings, environment, root)
-    assert read(root, platform, environment, asked) == {key: python[key].text for key in keys.KEYS}
+    python = config.values_of(platform, settings, environment, box.root)
+    done = box.sourced(READ_ALL, *asked, PLATFORM=platform, KEYS=" ".join(keys.KEYS), **environment)
+    found = dict(line.split("=", 1) for line in done.stdout.removesuffix("\n").split("\n"))
+    assert found == {key: python[key].text for key in keys.KEYS}
 
 
-def test_the_method_of_a_file_brings_its_overlay_too(root):
-    text = (root / "config.env").read_text()
-    (root / "config.env").write_text(text.replace("METHOD=equal", "METHOD=best"))
-    assert read(root, "amd")["SL"] == "8192" == config.values_of("amd", environ={}, root=root)["SL"].text
-
-
-def test_a_key_that_stands_nowhere_is_an_error(root):
-    script = "set -e; source shell/lib/environment.sh; setting NONSENSE; echo reached"
-    done = subprocess.run(["bash", "-c", script], cwd=root, capture_output=True, text=True, check=False)
+def test_a_key_that_stands_nowhere_is_an_error(box):
+    done = box.sourced("setting NONSENSE; echo reached")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: config.env: NONSENSE is missing; add the line NONSENSE=...\n"

@@ -35,13 +35,7 @@ def finished(output, prefix, *options):
     return matrix
 
 
-@pytest.fixture(scope="module")
-def undisturbed(prefix, tmp_path_factory):
-    """Return the folder of an undisturbed matrix."""
-    return finished(tmp_path_factory.mktemp("undisturbed") / "output", prefix).output
-
-
-def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(undisturbed, prefix, tmp_path):
+def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(prefix, tmp_path):
     chance = random.Random(1)
     output, done = tmp_path / "output", {}
     for _ in range(3):
@@ -56,6 +50,7 @@ def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(un
         assert ok.items() >= done.items(), "a finished job is not run again"
         done = ok
     finished(output, prefix)
+    undisturbed = finished(tmp_path / "undisturbed", prefix).output
     found, wanted = ({path.name: result for path, result in results(of).items()} for of in (output, undisturbed))
     assert len(found) == 4 and found.keys() == wanted.keys()
     for name, result in found.items():

@@ -8,6 +8,7 @@ has the keys of a result and their types as a JSON Schema. docs/results/README.m
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Mapping, Sequence
@@ -49,26 +50,26 @@ MapRowOrVariable = row.MapRow | settings_map.Variable
 
 def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
-    lines = [_line(["what", "asked", *COLUMNS]), _line(["---"] * (2 + len(COLUMNS)))]
-    for one in (*settings_map.ROWS, *settings_map.ENVIRONMENT):
-        asked = _by_vendor(one, configs, {platform: _wanted(one, config) for platform, config in configs.items()})
-        cells = [_cell(one, name, configs, ran.get(name)) for name in COLUMNS]
-        lines.append(_line([one.name, asked, *cells]))
-    return "\n".join(lines)
+    rows = [
+        [
+            one.name,
+            _by_vendor(one, configs, {platform: _wanted(one, config) for platform, config in configs.items()}),
+            *(_cell(one, name, configs, ran.get(name)) for name in COLUMNS),
+        ]
+        for one in (*settings_map.ROWS, *settings_map.ENVIRONMENT)
+    ]
+    return _table(["what", "asked", *COLUMNS], rows)
 
 
 def keys_table() -> str:
     """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
     names = COLUMNS[len(OURS) :]
-    lines = [_line(["what", *names]), _line(["---"] * (1 + len(names)))]
-    for one in (*settings_map.ROWS, *settings_map.ENVIRONMENT):
-        entries = [_entry(one, name) for name in names]
-        cells = [
-            entry.reason if isinstance(entry, row.Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
-            for entry in entries
-        ]
-        lines.append(_line([one.name, *cells]))
-    return "\n".join(lines)
+    settings = (*settings_map.ROWS, *settings_map.ENVIRONMENT)
+    return _table(["what", *names], [[one.name, *(_keys(_entry(one, name)) for name in names)] for one in settings])
+
+
+def _keys(entry: Any) -> str:
+    return entry.reason if isinstance(entry, row.Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
 
 
 def _entry(one: MapRowOrVariable, framework: str) -> Any:
@@ -139,29 +140,23 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and (abs(value) < 1e6) else str(value)
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in lines)
 
 
 def fit_table() -> str:
     """Return the table of fit.md: mega and hf, every model, without the environment's settings."""
-    devices = devices_of("nvd", "amd")
-    heads = [
-        "job (PRECISION=bf16, MBS=1)",
-        "GPUs",
-        "needs, GB",
-        *(f"{one.name} ({one.memory_gb:g})" for one in devices),
-    ]
-    lines = [heads, ["---"] * len(heads)]
+    devices, rows = devices_of("nvd", "amd"), []
     for gpus, settings in DOCUMENTED:
-        asked = int(dict(one.split("=") for one in settings).get("SL", 0))
-        for model in (one for one in NAMES if asked <= get(one).max_position_embeddings):
-            for framework in ESTIMATED:
-                arguments = ["DATASET=synth", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
-                job = Job(load("nvd", gpus, arguments=arguments, environ={}), framework, model)
+        for model, framework in itertools.product(NAMES, ESTIMATED):
+            arguments = ["DATASET=synth", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
+            config = load("nvd", gpus, arguments=arguments, environ={})
+            if config.sequence_length <= get(model).max_position_embeddings:
                 what = " ".join([f"`{framework}`", model, *(f"`{one}`" for one in settings)])
-                lines.append([what, str(gpus), *fit_row(job, devices)])
-    return "\n".join(map(_line, lines))
+                rows.append([what, str(gpus), *fit_row(Job(config, framework, model), devices)])
+    sizes = (f"{one.name} ({one.memory_gb:g})" for one in devices)
+    return _table(["job (PRECISION=bf16, MBS=1)", "GPUs", "needs, GB", *sizes], rows)
 
 
 def tables() -> dict[str, str]:
@@ -188,22 +183,26 @@ def gallery(folder: Path = RESULTS) -> str:
         raise ValueError("; ".join(wrong))
     heads = ("archive", "device", "framework", "model", "method", "tokens/s/GPU", "runs", "day", "suite", "reproduced")
     of = {entry.result["label"]: path for path, one in checked.items() for entry in one.loaded.entries}
-    lines = [heads, ["---"] * len(heads)]
+    rows = []
     for path, one in checked.items():
         jobs: dict[tuple[str, ...], list[float]] = {}
         for result in (entry.result for entry in one.loaded.entries if entry.is_counted):
-            config, origin = result["training_config"], result["provenance"]
-            device = f"{config['num_gpus']} x {result['gpu_info']['device_name']}"
-            model = f"{result['model']} {result['model_size']}, {config['precision']}, SL {config['sequence_length']}"
-            day, suite = origin["started_utc"][:10], f"{origin.get('suite_version')}, {str(origin['git_commit'])[:8]}"
-            key = (device, result["framework"], model, result["method"], day, suite)
-            jobs.setdefault(key, []).append(tokens_per_second_per_gpu(result))
+            jobs.setdefault(_job_of(result), []).append(tokens_per_second_per_gpu(result))
         again = of.get(f"reproduced-{path.stem}")
         mark = f"[by another]({again.name})" if again else "not yet"
         for (*what, day, suite), rates in jobs.items():
             speed = f"{statistics.geometric_mean(rates):,.0f}"
-            lines.append([f"[{path.stem}]({path.name})", *what, speed, str(len(rates)), day, suite, mark])
-    return "\n".join(map(_line, lines))
+            rows.append([f"[{path.stem}]({path.name})", *what, speed, str(len(rates)), day, suite, mark])
+    return _table(heads, rows)
+
+
+def _job_of(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return device, framework, model, method, day and version of the suite."""
+    config, origin = result["training_config"], result["provenance"]
+    model = f"{result['model']} {result['model_size']}, {config['precision']}, SL {config['sequence_length']}"
+    suite = f"{origin.get('suite_version')}, {str(origin['git_commit'])[:8]}"
+    device = f"{config['num_gpus']} x {result['gpu_info']['device_name']}"
+    return device, result["framework"], model, result["method"], origin["started_utc"][:10], suite
 
 
 def result_schema() -> str:

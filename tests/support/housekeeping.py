@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkout import ROOT, settings_of
+from checkout import copy_to, settings_of
 
 from example import example_result
 from train.job.job import Job, log_path, profile_folder, reserve
@@ -54,13 +54,12 @@ def write_output(folder: Path) -> None:
         for name in ("compare.md", "compare.png", "compare.html", "why.png"):
             (place / name).write_bytes(b"\x89PNG tEXtSoftware\0tprimat")
     store.write_json({"history_version": 1, "series": []}, folder / "history.json")
-    (folder / "history.html").write_bytes(b"history")
     store.write_json({"schema_version": 1, "state": "finished", "jobs": []}, folder / "status.json")
-    (folder / "status.html").write_text("<!DOCTYPE html>\n<title>Training status</title>\n")
     for name in (
         "logs/train_cpu_mega_llama_run1_attempt1.log",
         "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",
         "logs/matrix.log",
+        *("history.html", "status.html"),
         "profiles/train_cpu_mega_llama_run1_attempt1_rank0.json.gz",  # of an earlier version
         *(f"profiles/profiled_train_cpu_hf_llama_run1_attempt2/{name}" for name in OF_A_PROFILE),
         "profiles/train_nvd_mega_llama_run1/nsys_20261121T000000Z.nsys-rep",
@@ -204,9 +203,7 @@ class Place:
 
 
 def write_checkout(folder: Path) -> None:
-    shutil.copytree(ROOT / "utils", folder / "utils", ignore=shutil.ignore_patterns("__pycache__"))
-    for path in ROOT.glob("config*.env"):
-        shutil.copy(path, folder)
+    copy_to(folder, "utils", "config*.env")
 
 
 def write_place(root: Path) -> None:
@@ -230,13 +227,11 @@ def make(root: Path, path: Path, what: str, detail: object) -> None:
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if what == "file":
-        path.write_bytes(detail)
-    elif what == "link":
-        path.symlink_to(root / detail)
-    elif what == "pipe":
-        os.mkfifo(path)
-    elif what == "copy":
-        shutil.copytree(root / detail, path)
-    else:
-        path.mkdir()
+    makers = {
+        "file": lambda: path.write_bytes(detail),
+        "link": lambda: path.symlink_to(root / detail),
+        "pipe": lambda: os.mkfifo(path),
+        "copy": lambda: shutil.copytree(root / detail, path),
+        "folder": path.mkdir,
+    }
+    makers[what]()

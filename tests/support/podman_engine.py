@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import fresh_machine
 import image_variables
 import real_primus
-from checkout import ROOT
+from checkout import ROOT, python_of
 
 PROGRAMS = {**{name: name for name in ("podman", "buildah", "crun", "debootstrap")}, "newuidmap": "uidmap"}
 """Debian package by program."""
@@ -88,23 +87,21 @@ class Podman:
         """Return the command wrapped for this machine; its process is the command itself, so signals reach it."""
         return ["unshare", "--mount", "bash", "-c", self.mounts, "-", *map(str, command)]
 
-    def run(
-        self, *command: str | Path, cwd: Path | None = None, timeout: float = 600, **changes: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run any command, whatever its exit code."""
         return subprocess.run(
             self.wrapped(*command),
             env={**self.environment, **changes},
-            cwd=cwd or self.folder,
+            cwd=self.folder,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=timeout,
+            timeout=1200,
         )
 
-    def ask(self, *arguments: str | Path, timeout: float = 600) -> str:
+    def ask(self, *arguments: str | Path) -> str:
         """Run podman, which must succeed, and return its output."""
-        done = self.run("podman", *arguments, timeout=timeout)
+        done = self.run("podman", *arguments)
         assert done.returncode == 0, f"podman {arguments[0]}: {done.stderr[-3000:]}"
         return done.stdout.strip()
 
@@ -168,11 +165,11 @@ def of_user(podman: Podman, folder: Path) -> Podman:
 
 
 def run_script(
-    podman: Podman, checkout: Path, name: str, *arguments: str, timeout: float = 900, **changes: str
+    podman: Podman, checkout: Path, name: str, *arguments: str, **changes: str
 ) -> subprocess.CompletedProcess[str]:
     """Run one of the user's commands with the token only in secrets.env."""
     command = [checkout / "shell" / name, "PLATFORM=cpu", *arguments]
-    return podman.run(*command, timeout=timeout, **{"RUNTIME": "podman", "HF_TOKEN_PATH": "", **changes})
+    return podman.run(*command, **{"RUNTIME": "podman", "HF_TOKEN_PATH": "", **changes})
 
 
 # Stand-ins for the base images of the Dockerfiles: a Debian made here, laid out as the vendors' images are.
@@ -209,7 +206,7 @@ OF_PRIMUS = (
 """Packages that Primus imports, beside PyTorch and numpy."""
 UNUSED = ("libcudnn_*", "libcusolver*", "libnvrtc.alt*", "libnvrtc-builtins*")
 """Libraries of CUDA, 800 MB, that PyTorch opens only to compute on a GPU."""
-NOT_COPIED = ("test", "idlelib", "tkinter", "turtledemo", "config-*", "site-packages", "__pycache__")
+NOT_COPIED = ("test", "idlelib", "tkinter", "turtledemo", "config-*", "site-packages", "__pycache__", "*.a")
 COMMON = f"""
 FROM {DEBIAN}
 COPY python /usr/local
@@ -265,7 +262,7 @@ def make_debian(podman: Podman) -> None:
 
 def python_312() -> Path | None:
     """Return the folder of a Python 3.12 of this machine that can be copied as a whole; None if there is none."""
-    found = fresh_machine.python_of("3.12")
+    found = python_of("3.12")
     base = found and subprocess.run([found, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True)
     return Path(base.stdout.strip()) if base and base.stdout.strip() != "/usr" else None
 
@@ -273,9 +270,10 @@ def python_312() -> Path | None:
 def make_vendors(podman: Podman, python: Path) -> None:
     """Make both bases under the names of the vendors' images, with the Python of that folder."""
     context = podman.folder / "context"
-    shutil.copytree(
-        python, context / "python", symlinks=True, ignore=lambda folder, names: _not_copied(python, folder, names)
-    )
+    shutil.copytree(python, context / "python", symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    for path in (context / "python" / "bin").iterdir():
+        if path.name not in ("python3.12", "python3.12-config"):
+            path.unlink()
     for name in ("python3", "python3-config"):
         (context / "python" / "bin" / name).symlink_to(name.replace("3", "3.12"))
     (torch,) = re.findall(r"^torch==.+$", (ROOT / "cpu-requirements.txt").read_text(), re.MULTILINE)
@@ -287,34 +285,20 @@ def make_vendors(podman: Podman, python: Path) -> None:
     _install(python, context / "dist", f"numpy=={NUMPY['nvd']}")
     pins = [line for line in (ROOT / "bridge-requirements.txt").read_text().splitlines() if re.match(r"[^#\s]", line)]
     _install(python, context / "bridge", "--no-deps", *(pin for pin in pins if not re.match("(torch|numpy)==", pin)))
-    _unpack_primus(context / "Primus")
+    (context / "Primus").mkdir()
+    if real_primus.TREES.is_dir():  # AMD's tree with its Megatron-LM
+        real_primus.unpack(PRIMUS, context).replace(context / "Primus")
     _build(podman, PYTHON_312, COMMON)
     for platform, text in (("amd", AMD), ("nvd", NVD)):
-        _build(podman, base_name(platform), text + _environment(platform))
+        # the build expands them as it expanded the vendor's
+        lines = (f"ENV {name}={json.dumps(value)}\n" for name, value in image_variables.lines(platform))
+        _build(podman, base_name(platform), text + "".join(lines))
     _succeed(["rm", "-r", str(context)])
-
-
-def _not_copied(python: Path, folder: str, names: list[str]) -> set[str]:
-    if Path(folder) == python / "bin":
-        return {name for name in names if name not in ("python3.12", "python3.12-config")}
-    return set(shutil.ignore_patterns(*NOT_COPIED, "*.a")(folder, names))
 
 
 def _install(python: Path, target: Path, *packages: str) -> None:
     program = str(python / "bin" / "python3.12")
     _succeed([program, "-m", "pip", "install", "--quiet", "--no-compile", f"--target={target}", *packages])
-
-
-def _unpack_primus(folder: Path) -> None:
-    """Unpack AMD's tree with its Megatron-LM; an empty folder where the trees are not beside the repository."""
-    folder.mkdir()
-    if real_primus.TREES.is_dir():
-        real_primus.unpack(PRIMUS, folder.parent).replace(folder)
-
-
-def _environment(platform: str) -> str:
-    """Return the ENV lines, which the build expands as it expanded the vendor's."""
-    return "".join(f"ENV {name}={json.dumps(value)}\n" for name, value in image_variables.lines(platform))
 
 
 def _build(podman: Podman, name: str, text: str) -> None:

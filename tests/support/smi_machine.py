@@ -1,30 +1,25 @@
-"""Machines with GPUs for the tests: the stand-ins of tests/shell/smi on their own PATH, and their answers."""
+"""Machines with GPUs for the tests: the stand-ins of smi_tools.py on their own PATH, and their answers."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from example import example_result
 from train.energy import sampler, section
 
-FAKES = Path(__file__).parents[1] / "shell" / "smi"
-EVENTS = [
-    "clocks_event_reasons.active",
-    *(
-        f"clocks_event_reasons_counters.{name}"
-        for name in (
-            *("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
-        )
-    ),
-]
+TOOLS = Path(__file__).parent / "smi_tools.py"
+COUNTERS = ("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+EVENTS = ["clocks_event_reasons.active", *(f"clocks_event_reasons_counters.{name}" for name in COUNTERS)]
 OLD = "clocks_throttle_reasons.active"
 FIELDS = [
     *("index", "uuid", "name", "driver_version", "persistence_mode", "compute_mode", "ecc.mode.current"),
@@ -62,11 +57,6 @@ H100 = {
     **dict.fromkeys(EVENTS, "0"),
     "clocks_event_reasons.active": "0x0000000000000001",
 }
-
-
-def mib(gigabytes: float) -> int:
-    """Megabytes of 2**20 bytes, as AMD's tools print them."""
-    return round(gigabytes * 1e9 / 2**20)
 
 
 def watts(value: float) -> dict[str, Any]:
@@ -130,7 +120,7 @@ class Machine:
     def install(self, tool: str) -> None:
         """Put the stand-in of a tool on the PATH."""
         path = self.bin / tool
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKES / tool.replace("-", "_")}.py "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} {TOOLS} {tool} "$@"\n')
         path.chmod(0o755)
 
     def nvidia(
@@ -178,17 +168,12 @@ class Clock:
 @contextmanager
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Yield the module `standin_machine`; pynvml and amdsmi are stand-ins meanwhile."""
-    pytest.importorskip("zeus", reason="zeus is not installed: ./shell/setup.sh")
     monkeypatch.syspath_prepend(str(FOLDER))
-    _forget(monkeypatch)
+    for name in [name for name in sys.modules if name.split(".")[0] in ROOTS]:
+        monkeypatch.delitem(sys.modules, name)
     yield importlib.import_module("standin_machine")
     for name in [name for name in sys.modules if name.split(".")[0] in ROOTS]:
         del sys.modules[name]
-
-
-def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] in ROOTS]:
-        monkeypatch.delitem(sys.modules, name)
 
 
 def open_gpus(platform: str, bus_ids: list[str] | None, count: int, why: str = "") -> tuple[str, Any]:
@@ -215,11 +200,9 @@ def of_gpus(
 
 def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) -> dict[str, Any]:
     """Return `energy_metrics` of 13 steps on processors that draw `watts`, whose counters are files below `root`."""
-    time, sources = Clock(), sampler.Sources(reasons={"gpus": "no GPU"})
-    try:
-        sources.packages = sampler.packages(root)
-    except sampler.ReaderError as error:
-        sources.reasons["rapl"] = str(error)
+    time = Clock()
+    with patch.dict(os.environ, TPRIMAT_SYSROOT=str(root)):
+        sources = sampler.open_sources("cpu", 1, {})
 
     def sleep(seconds: float) -> None:
         time.sleep(seconds)

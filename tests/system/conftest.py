@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import string
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import podman_engine
 import pytest
 from podman_engine import Podman
 
-from tests.support import fresh_machine
-
-
-@dataclass(frozen=True)
-class Built:
-    """Output of build.sh, and the name of the image in Podman."""
-
-    stdout: str
-    stderr: str
-    image: str
+from tests.support.checkout import copy_checkout
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +62,7 @@ def token() -> str:
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory, token: str) -> Path:
     """Return a copy of what git does not ignore, plus secrets.env and other files that must not get into an image."""
-    folder = fresh_machine.copy_checkout(tmp_path_factory.mktemp("work") / "a checkout")
+    folder = copy_checkout(tmp_path_factory.mktemp("work") / "a checkout")
     git = ["git", "-C", folder, "-c", "user.name=test", "-c", "user.email=test@example.org"]
     for arguments in (["add", "-A"], ["-c", "commit.gpgsign=false", "commit", "-q", "-m", "a copy"]):
         subprocess.run([*git, *arguments], check=True)
@@ -83,27 +75,24 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, token: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def built(podman: Podman, checkout: Path) -> Callable[[str], Built]:
-    """Return a function that builds a platform's image with build.sh, once."""
-    images: dict[str, Built] = {}
+def built(podman: Podman, checkout: Path) -> Callable[[str], SimpleNamespace]:
+    """Return a function that builds a platform's image with build.sh, once: its name, and what was printed."""
 
-    def build(platform: str) -> Built:
-        if platform not in images:
-            if platform != "cpu" and not {"amd", "nvd"} & set(images):
-                if (python := podman_engine.python_312()) is None:
-                    pytest.skip("no Python 3.12, that of both vendors' images, that can be copied (pyenv has one)")
-                if reason := podman_engine.why_not():  # the other worker may have filled the disk meanwhile
-                    pytest.skip(f"no images of the vendors: {reason}")
-                podman_engine.make_vendors(podman, python)
-            done = podman.run(
-                checkout / "shell" / "build.sh",
-                f"PLATFORM={platform}",
-                RUNTIME="podman",
-                PIP_USER_AGENT_USER_DATA=f"lent-{platform}",
-                timeout=1200,
-            )
-            assert done.returncode == 0, f"build of {platform}:\n{done.stderr[-5000:]}"
-            images[platform] = Built(done.stdout, done.stderr, f"localhost/tprimat:{platform}")
-        return images[platform]
+    @functools.cache
+    def make_vendors() -> None:
+        if (python := podman_engine.python_312()) is None:
+            pytest.skip("no Python 3.12, that of both vendors' images, that can be copied (pyenv has one)")
+        if reason := podman_engine.why_not():  # the other worker may have filled the disk meanwhile
+            pytest.skip(f"no images of the vendors: {reason}")
+        podman_engine.make_vendors(podman, python)
+
+    @functools.cache
+    def build(platform: str) -> SimpleNamespace:
+        if platform != "cpu":
+            make_vendors()
+        lent = {"RUNTIME": "podman", "PIP_USER_AGENT_USER_DATA": f"lent-{platform}"}
+        done = podman.run(checkout / "shell" / "build.sh", f"PLATFORM={platform}", **lent)
+        assert done.returncode == 0, f"build of {platform}:\n{done.stderr[-5000:]}"
+        return SimpleNamespace(stdout=done.stdout, stderr=done.stderr, image=f"localhost/tprimat:{platform}")
 
     return build

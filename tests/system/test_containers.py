@@ -36,8 +36,7 @@ def command_lines() -> set[str]:
 @contextmanager
 def watched_processes() -> Iterator[set[str]]:
     """Collect the arguments of all processes of the machine, about thirty times a second, during the block."""
-    seen: set[str] = set()
-    is_over = threading.Event()
+    seen, is_over = set(), threading.Event()
 
     def watch() -> None:
         while not is_over.wait(0.03):
@@ -78,11 +77,10 @@ def test_the_whole_road_in_containers_gives_valid_results_that_name_the_image(po
     assert podman.containers() == []
 
 
-def test_the_token_reaches_the_container(podman, checkout, built, token):
+def test_the_token_reaches_the_container_and_the_exit_code_is_the_jobs(podman, checkout, built, token):
     built("cpu")
-    done = run_script(podman, checkout, "entry.sh", "--", "bash", "-c", 'printf %s "$HF_TOKEN" | sha256sum')
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[0] == sha256(token.encode()).hexdigest()
+    done = run_script(podman, checkout, "entry.sh", "--", "bash", "-c", 'printf %s "$HF_TOKEN" | sha256sum; exit 41')
+    assert done.returncode == 41 and done.stdout.split()[0] == sha256(token.encode()).hexdigest(), done.stderr
 
 
 def test_the_token_is_nowhere_after_the_road(podman, token, road):
@@ -115,19 +113,10 @@ def test_an_ordinary_user_without_a_daemon_gets_files_of_his_own(users_podman, c
     assert users_podman.containers() == []
 
 
-def test_the_exit_code_is_the_jobs(podman, checkout, built, tmp_path):
-    built("cpu")
-    folders = (f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={tmp_path / 'data'}")
-    refused = run_script(podman, checkout, "run_train.sh", *folders, "GBS=7")
-    assert refused.returncode == 2, refused.stderr
-    assert "GBS" in refused.stderr
-    assert run_script(podman, checkout, "entry.sh", *folders, "--", "bash", "-c", "exit 41").returncode == 41
-
-
 def test_a_signal_in_the_middle_of_training_leaves_no_container_and_no_process(
     podman, checkout, built, token, tmp_path
 ):
-    """SIGTERM; of the others see tests/shell/test_supervise.py."""
+    """SIGTERM; of the others see tests/shell/test_engines.py."""
     built("cpu")
     output, log = tmp_path / "output", tmp_path / "log"
     settings = [f"OUTPUT_DIR={output}", f"DATA_DIR={tmp_path / 'data'}", "FRAMEWORK=mega", *ROAD, "TRAIN_ITERS=3000"]

@@ -4,7 +4,7 @@ It knows the options that these engines have (docker 28, podman 4.3, apptainer 1
 is a process in a session of its own, which outlives its client as a real one does (apptainer's is a child to which it
 hands on signals); its name is a file in STANDIN_STATE.
 In place of the image's command it runs STANDIN_JOB with the environment of the container. STANDIN_LOG gets a line of
-JSON for each; STANDIN_IMAGES names the images, STANDIN_FAULTS `<engine>:<fault>`. See tests/support/engine_cases.py.
+JSON for each; STANDIN_IMAGES names the images, STANDIN_FAULTS `<engine>:<fault>`. See tests/support/setups.py.
 """
 
 from __future__ import annotations
@@ -39,11 +39,6 @@ def fail(message: str, code: int = 125) -> None:
     raise SystemExit(code)
 
 
-def has_fault(name: str) -> bool:
-    """Whether this engine is to have a fault."""
-    return f"{ENGINE}:{name}" in os.environ.get("STANDIN_FAULTS", "").split()
-
-
 def has_image(name: str) -> bool:
     """Whether the image is there; that of apptainer is a file."""
     return Path(name).is_file() if ENGINE == "apptainer" else name in os.environ.get("STANDIN_IMAGES", "").split()
@@ -61,8 +56,6 @@ def parsed(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
             options.append((name, value if equals else words.pop(0)))
         else:
             fail(f"unknown flag: {name}")
-    if not words:
-        fail("requires at least 1 argument")
     return options, words
 
 
@@ -94,34 +87,23 @@ def environment(options: list[tuple[str, str]]) -> dict[str, str]:
     return given
 
 
-def check(options: list[tuple[str, str]], given: dict[str, str]) -> None:
-    """Refuse what the engines refuse."""
-    if ENGINE == "podman" and given.get("--ipc") == "host" and "--shm-size" in given:
-        fail("invalid config provided: cannot set shmsize when running in the {host } IPC Namespace")
-    groups = [value for name, value in options if name == "--group-add"]
-    if ENGINE == "podman" and "keep-groups" in groups and len(groups) > 1:
-        fail("the '--group-add keep-groups' option is not allowed with any other --group-add options")
-    if "--tty" in given and "--interactive" in given and not sys.stdin.isatty():
-        fail("the input device is not a TTY")
-
-
 def run(arguments: list[str]) -> int:
     """Run a container to its end and return its exit code."""
     options, (image, *command) = parsed(arguments)
     given = dict(options)
-    check(options, given)
     if not has_image(image):
         fail(f"no such image: {image}")
     if given.get("--entrypoint") == "/bin/true" or command == ["/bin/true"]:
-        if has_fault("no-start"):
+        if f"{ENGINE}:no-start" in os.environ.get("STANDIN_FAULTS", "").split():
             hint = "Run 'docker run --help' for more information"
             fail(f"Error: OCI runtime error: crun: operation not permitted\n\n{hint}", 126)
         return 0
     started = {"engine": ENGINE, "argv": ARGUMENTS, "options": options, "image": image, "command": command}
-    started |= {"mounts": mounts(options), "environment": environment(options), "terminal": sys.stdin.isatty()}
-    private = [Path(one["source"]) for one in started["mounts"] if one["target"] == "/run/tprimat/environment"]
+    started |= {"mounts": mounts(options), "environment": environment(options)}
     started["private"] = [
-        [str(path), [oct(place.stat().st_mode) for place in (path.parent, path)], path.read_text()] for path in private
+        [str(path), [oct(place.stat().st_mode) for place in (path.parent, path)], path.read_text()]
+        for path in (Path(one["source"]) for one in started["mounts"])
+        if path.name == "environment"
     ]
     with Path(os.environ["STANDIN_LOG"]).open("a") as log:
         log.write(json.dumps(started) + "\n")
@@ -151,27 +133,22 @@ def run(arguments: list[str]) -> int:
         process.send_signal(number)
     code = process.wait()
     if ENGINE != "apptainer" and "--rm" in given:
-        container(given["--name"]).unlink(missing_ok=True)
+        (STATE / given["--name"]).unlink(missing_ok=True)
     return code if code >= 0 else 128 - code
 
 
 def prepare(name: str | None) -> None:
     """In the process that becomes the container: it can be found by its name before it does anything."""
     if name is not None:
-        container(name).write_text(str(os.getpid()))
+        (STATE / name).write_text(str(os.getpid()))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-
-
-def container(name: str) -> Path:
-    """Return the file that stands for a container."""
-    return STATE / name
 
 
 def running(name: str) -> int:
     """Return the process group of a container, or end where there is none."""
     try:
-        group = int(container(name).read_text())
+        group = int((STATE / name).read_text())
         os.killpg(group, 0)
     except (FileNotFoundError, ProcessLookupError, ValueError):
         fail(f"No such container: {name}", 1)
@@ -190,7 +167,7 @@ def stop(name: str, seconds: float) -> None:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    container(name).unlink(missing_ok=True)
+    (STATE / name).unlink(missing_ok=True)
 
 
 def answer(arguments: list[str]) -> int:
@@ -206,7 +183,7 @@ def answer(arguments: list[str]) -> int:
             stop(name, float(seconds))
         case ["rm", "--force", name]:
             os.killpg(running(name), signal.SIGKILL)
-            container(name).unlink()
+            (STATE / name).unlink()
         case _:
             fail(f"unknown command: {arguments}")
     return 0

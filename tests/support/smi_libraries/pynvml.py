@@ -25,7 +25,6 @@ NVML_CLOCK_GRAPHICS, NVML_CLOCK_SM, NVML_CLOCK_MEM = 0, 1, 2
 NVML_TEMPERATURE_GPU = 0
 NVML_DEVICE_ARCH_VOLTA = 5
 NVML_FEATURE_ENABLED = 1
-_is_initialized = False
 
 
 class NVMLError(Exception):
@@ -36,35 +35,24 @@ class NVMLError(Exception):
         self.value = value
 
     def __str__(self) -> str:
-        return {3: "Not Supported", 4: "Insufficient Permissions", 9: "Driver Not Loaded", 15: "GPU is lost"}.get(
-            self.value, f"NVML error {self.value}"
-        )
+        known = {3: "Not Supported", 4: "Insufficient Permissions", 9: "Driver Not Loaded", 15: "GPU is lost"}
+        return known.get(self.value, f"NVML error {self.value}")
 
 
-def _nvmlGetFunctionPointer(name: str) -> None:  # noqa: N802 (zeus knows the official package by it)
-    raise NVMLError(13)
-
-
-def _board(handle: state.Handle, function: str) -> state.Board:
-    if not _is_initialized:
-        raise NVMLError(1)
-    if not isinstance(handle, state.Handle):
-        raise NVMLError(2)
-    return state.board_of(handle, function, NVMLError, lost=15)
+def _refuse(code: int) -> Any:
+    raise NVMLError(code)
 
 
 def _reading(value: Any) -> Any:
-    if value == "N/A":
-        raise NVMLError(3)
-    return value
+    return _refuse(NVML_ERROR_NOT_SUPPORTED) if value == "N/A" else value
+
+
+def _nvmlGetFunctionPointer(name: str) -> None:  # noqa: N802 (zeus knows the official package by it)
+    _refuse(13)
 
 
 def nvmlInit() -> None:  # noqa: N802
-    global _is_initialized
-    for board in state.MACHINE.boards:
-        if "nvmlInit" in board.faults:
-            raise NVMLError(board.faults["nvmlInit"])
-    _is_initialized = True
+    state.MACHINE.open("nvmlInit", NVMLError)
 
 
 def nvmlShutdown() -> None:  # noqa: N802
@@ -79,61 +67,31 @@ def nvmlDeviceGetCount() -> int:  # noqa: N802
     return len(state.MACHINE.boards)
 
 
-def nvmlDeviceGetHandleByIndex(index: int) -> state.Handle:  # noqa: N802
-    if not 0 <= index < len(state.MACHINE.boards):
-        raise NVMLError(2)
-    return state.Handle(state.MACHINE.boards[index])
+def nvmlDeviceGetHandleByIndex(index: int) -> state.Board:  # noqa: N802
+    return state.MACHINE.boards[index]
 
 
-def nvmlDeviceGetPciInfo(handle: state.Handle) -> SimpleNamespace:  # noqa: N802
-    domain, rest = _board(handle, "nvmlDeviceGetPciInfo").bus_id.split(":", 1)
-    return SimpleNamespace(busId=f"0000{domain}:{rest}".upper())
+def _power(board: state.Board, field: int) -> SimpleNamespace:
+    has_it = board.has_instant if field == NVML_FI_DEV_POWER_INSTANT else board.has_average
+    value = SimpleNamespace(uiVal=round(1e3 * board.watts))
+    return SimpleNamespace(nvmlReturn=NVML_SUCCESS if has_it else NVML_ERROR_NOT_SUPPORTED, value=value)
 
 
-def nvmlDeviceGetName(handle: state.Handle) -> str:  # noqa: N802
-    return _board(handle, "nvmlDeviceGetName").name
-
-
-def nvmlDeviceGetC2cModeInfoV(handle: state.Handle) -> None:  # noqa: N802
-    _board(handle, "nvmlDeviceGetC2cModeInfoV")
-    raise NVMLError(3)
-
-
-def nvmlDeviceGetMigMode(handle: state.Handle) -> list[int]:  # noqa: N802
-    divided = int(_board(handle, "nvmlDeviceGetMigMode").is_divided)
-    return [divided, divided]
-
-
-def nvmlDeviceGetTotalEnergyConsumption(handle: state.Handle) -> int:  # noqa: N802
-    board = _board(handle, "nvmlDeviceGetTotalEnergyConsumption")
-    return int(1e3 * state.MACHINE.joules(board)) % 2**board.counter_bits
-
-
-def nvmlDeviceGetFieldValues(handle: state.Handle, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:  # noqa: N802
-    board = _board(handle, "nvmlDeviceGetFieldValues")
-    has = {NVML_FI_DEV_POWER_AVERAGE: board.has_average, NVML_FI_DEV_POWER_INSTANT: board.has_instant}
-    return [
-        SimpleNamespace(
-            nvmlReturn=NVML_SUCCESS if has[name] else NVML_ERROR_NOT_SUPPORTED,
-            value=SimpleNamespace(uiVal=round(1e3 * board.watts)),
-        )
-        for name, _ in fields
-    ]
-
-
-def nvmlDeviceGetClockInfo(handle: state.Handle, kind: int) -> int:  # noqa: N802
-    clock = _reading(_board(handle, "nvmlDeviceGetClockInfo").clock)
-    return clock if kind == NVML_CLOCK_SM else 2619
-
-
-def nvmlDeviceGetTemperature(handle: state.Handle, sensor: int) -> int:  # noqa: N802
-    return _reading(_board(handle, "nvmlDeviceGetTemperature").temperature)
-
-
-def nvmlDeviceGetUtilizationRates(handle: state.Handle) -> SimpleNamespace:  # noqa: N802
-    return SimpleNamespace(gpu=_reading(_board(handle, "nvmlDeviceGetUtilizationRates").use), memory=40)
-
-
-def nvmlDeviceGetCurrentClocksEventReasons(handle: state.Handle) -> int:  # noqa: N802
-    _board(handle, "nvmlDeviceGetCurrentClocksEventReasons")
-    return 0x4  # the software power cap
+globals().update(
+    state.functions(
+        NVMLError,
+        NVML_ERROR_GPU_IS_LOST,
+        nvmlDeviceGetPciInfo=lambda board: SimpleNamespace(busId=f"0000{board.bus_id}".upper()),
+        nvmlDeviceGetName=lambda board: board.name,
+        nvmlDeviceGetC2cModeInfoV=lambda board: _refuse(NVML_ERROR_NOT_SUPPORTED),
+        nvmlDeviceGetMigMode=lambda board: [int(board.is_divided)] * 2,
+        nvmlDeviceGetTotalEnergyConsumption=lambda board: (
+            int(1e3 * state.MACHINE.joules(board)) % 2**board.counter_bits
+        ),
+        nvmlDeviceGetFieldValues=lambda board, fields: [_power(board, name) for name, _ in fields],
+        nvmlDeviceGetClockInfo=lambda board, kind: _reading(board.clock) if kind == NVML_CLOCK_SM else 2619,
+        nvmlDeviceGetTemperature=lambda board, sensor: _reading(board.temperature),
+        nvmlDeviceGetUtilizationRates=lambda board: SimpleNamespace(gpu=_reading(board.use), memory=40),
+        nvmlDeviceGetCurrentClocksEventReasons=lambda board: 0x4,  # the software power cap
+    )
+)

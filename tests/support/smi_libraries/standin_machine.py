@@ -5,6 +5,7 @@ A test sets MACHINE.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,8 +28,9 @@ class Board:
     counter_share: float = 1.0
     counter_bits: int = 64
     start_joules: float = 0.0
-    reset_at: float | None = None
-    lost_at: float | None = None
+    reset_at: float = math.inf
+    lost_at: float = math.inf
+    """When the device falls off the bus."""
     use: Any = 97
     clock: Any = 1900
     temperature: Any = 61
@@ -49,30 +51,37 @@ class Machine:
     def joules(self, board: Board) -> float:
         """Return what the counter has counted at this moment."""
         now = self.now()
-        if board.reset_at is not None and now >= board.reset_at:
+        if now >= board.reset_at:
             return (now - board.reset_at) * board.watts * board.counter_share
         return board.start_joules + now * board.watts * board.counter_share
 
-    def is_lost(self, board: Board) -> bool:
-        """Return whether the device has fallen off the bus."""
-        return board.lost_at is not None and self.now() >= board.lost_at
+    def open(self, function: str, error: Callable[[int], Exception]) -> None:
+        """Raise the vendor's error if opening the library with this function is a fault of a device."""
+        for board in self.boards:
+            if function in board.faults:
+                raise error(board.faults[function])
 
 
-class Handle:
-    """A board as a vendor's library gives it to its callers."""
+def functions(
+    error: Callable[[int], Exception], lost: int, **reads: Callable[..., Any]
+) -> dict[str, Callable[..., Any]]:
+    """Return the functions of a vendor's library, each with the board first; they raise the vendor's `error`.
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
+    `lost` is the code of a device that is lost.
+    """
 
+    def function(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        def call(board: Board, *arguments: Any) -> Any:
+            while board.hangs_with is not None and board.hangs_with.exists():
+                time.sleep(0.05)
+            code = lost if MACHINE.now() >= board.lost_at else board.faults.get(name)
+            if code is not None:
+                raise error(code)
+            return read(board, *arguments)
 
-def board_of(handle: Handle, function: str, error: Callable[[int], Exception], lost: int) -> Board:
-    """Return the board for a call of a function; raise the vendor's error where it is lost or has a fault."""
-    while handle.board.hangs_with is not None and handle.board.hangs_with.exists():
-        time.sleep(0.05)
-    code = lost if MACHINE.is_lost(handle.board) else handle.board.faults.get(function)
-    if code is not None:
-        raise error(code)
-    return handle.board
+        return call
+
+    return {name: function(name, read) for name, read in reads.items()}
 
 
 MACHINE = Machine([])
