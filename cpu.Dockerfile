@@ -15,6 +15,7 @@ WORKDIR /workspace/code
 # Only the files that determine the environment, so that other changes in the checkout do not rebuild it.
 COPY --chmod=0755 cpu-requirements.txt energy-requirements.txt ./
 COPY --chmod=0755 shell/platform.sh shell/setup.sh shell/
+COPY --chmod=0755 utils/secret_forms.txt utils/
 COPY --chmod=0755 shell/lib/environment.sh shell/lib/install.sh shell/lib/torch_source.py shell/lib/
 COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/
 # pip's settings and the proxies of the building machine are mounted for this step only and are not stored in the image.

@@ -12,7 +12,7 @@ from importlib import metadata
 import pytest
 import torch
 from checkout import ROOT, settings_of
-from smi_machine import H100, mi300x_metric, mi300x_static, mib
+from smi_machine import H100, mi300x_metric, mi300x_static
 
 from train.preflight import fit
 from utils.memory import estimate
@@ -27,7 +27,7 @@ def lines(ended, start):
 
 
 def of_h100s(host, memory_gb=85.0, count=1):
-    same = H100 | {"memory.total": str(mib(memory_gb))}
+    same = H100 | {"memory.total": f"{memory_gb * 1e9 / 2**20:.0f}"}
     host.nvidia(*(same | {"index": str(index), "uuid": f"GPU-{index}"} for index in range(count)))
 
 
@@ -86,7 +86,10 @@ def test_host_that_has_less_memory_than_its_ranks_need_is_warned_of(job, monkeyp
 
 def test_memory_is_that_of_the_smallest_gpu_that_the_job_sees(host, job, monkeypatch):
     host.nvidia(
-        *(H100 | {"index": str(n), "memory.total": str(mib(size))} for n, size in enumerate((85.0, 141.0, 40.0)))
+        *(
+            H100 | {"index": str(n), "memory.total": f"{size * 1e9 / 2**20:.0f}"}
+            for n, size in enumerate((85.0, 141.0, 40.0))
+        )
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     (line,) = lines(job.plan(*HF), "memory: ")
