@@ -236,13 +236,13 @@ def text(matrix: Matrix) -> str:
     if ahead.possible:
         lines.append(f"      then at most {len(ahead.possible)} more, by {matrix.rule.text()}")
     width = max(len(key) for key in matrix.values)
-    config = matrix.config
+    config, accumulations = matrix.config, sorted({job.config.gradient_accumulation for job in matrix.jobs})
     lines += ["", "settings, and the origin of each:"]
     lines += [f"  {key:{width}}  {value.text or '(empty)'}  ({value.origin})" for key, value in matrix.values.items()]
     lines += [
         "",
         f"derived: {config.num_gpus} {'ranks' if config.platform == 'cpu' else 'GPUs'}, "
-        f"DP {config.data_parallel_size}, GA {config.gradient_accumulation}, "
+        f"DP {config.data_parallel_size}, GA {' or '.join(map(str, accumulations))}, "
         f"{config.tokens_per_step:,} tokens per step, {config.train_iterations * config.tokens_per_step:,} in all",
     ]
     return "\n".join(lines)

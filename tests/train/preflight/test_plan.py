@@ -126,8 +126,11 @@ def test_automatic_micro_batch_is_the_largest_that_fits(host, job):
         of_h100s(host, memory_gb, count=8)
         return job.plan(*asked, gpus=8)
 
-    smaller, larger = (float(re.search(r"about ([\d.]+) GB of", plan(gb).err)[1]) for gb in (85.0, 192.0))
+    plans = [plan(memory_gb) for memory_gb in (85.0, 192.0)]
+    smaller, larger = (float(re.search(r"about ([\d.]+) GB of", one.err)[1]) for one in plans)
     assert smaller < 85.0 < larger < 192.0
+    many, few = (int(re.search(r"DP 8, GA (\d+),", one.out)[1]) for one in plans)
+    assert few < many < 16, "GBS / DP is 16"
     assert "does not fit 40.0 GB at MBS=1" in plan(40.0).err
     (host.bin / "nvidia-smi").unlink()
     refused = job.plan(*asked, gpus=8)
