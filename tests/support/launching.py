@@ -171,8 +171,9 @@ def results(folder: Path) -> dict[Path, dict[str, Any]]:
 
 # Real trainings of a framework at tiny size on the CPU: their results, and what a second framework's are held against.
 
+STEPS = 12
 SETTINGS = (
-    *("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=20", "LR=1e-3", "WARMUP_ITERS=2", "PRECISION=fp32"),
+    *("GBS=8", "MBS=2", "SL=128", f"TRAIN_ITERS={STEPS}", "LR=1e-3", "WARMUP_ITERS=2", "PRECISION=fp32"),
     "MODEL_SIZE=tiny",
 )
 BF16 = ("PRECISION=bf16", "TRAIN_ITERS=10")
@@ -287,7 +288,7 @@ def assert_same_work(ours: Ran, theirs: Ran, bounds: tuple[float, float] = (LOSS
     assert loss < bounds[0] and norm < bounds[1], (loss, norm)
 
 
-def rule(step: int, peak: float = 1e-3, warmup: int = 2, total: int = 20) -> float:
+def rule(step: int, peak: float = 1e-3, warmup: int = 2, total: int = STEPS) -> float:
     """Return the learning rate of a step, written down again: LR n / (W + 1), then a cosine that starts at the peak."""
     if step <= warmup:
         return peak * step / (warmup + 1)

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 import pytest
 from checkout import ROOT
 
-from tests.support import launching
 from tests.support.launching import (
     BF16,
     BF16_GRAD_NORM_BAND,
     BF16_LOSS_BAND,
     GRAD_NORM_BOUND,
     LOSS_BOUND,
+    STEPS,
     assert_same_work,
+    case,
     differences,
     launch,
     python_of,
@@ -32,13 +33,7 @@ from train.convert import ConversionError, check_source, convert
 from utils.errors import ConfigError, ForeignFileError
 
 FULL = pytest.mark.full("real Bridge, NeMo and torchtitan, about 500 s with their environments")
-STEPS = 12
 NOTED = (("note_samples", 16),)
-
-
-def case(model, *settings, **more):
-    """Return a training of twelve steps, unless the settings have another number."""
-    return launching.case(model, f"TRAIN_ITERS={STEPS}", *settings, **more)
 
 
 CURVES = {model: case(model, plants=NOTED) for model in ("llama", "qwen", "mistral", "qwen3")}
@@ -187,7 +182,7 @@ def test_curves_samples_and_learning_rates_are_those_of_mega(name, trained, mega
         assert ours["fingerprint"] == theirs["fingerprint"]
         assert all(wait > 0 for wait in ours["data_wait_seconds"])
     assert trained["llama"].ok["learning_rates"] == pytest.approx(
-        [rule(step, total=STEPS) for step in range(1, STEPS + 1)], abs=1e-9
+        [rule(step) for step in range(1, STEPS + 1)], abs=1e-9
     )
     for key in framework.curves:
         assert trained[key].notes[0]["tokens"] == mega[key].ok["fingerprint"]["token_stream_sha256"]

@@ -16,6 +16,7 @@ from tests.support.launching import (
     BF16_LOSS_BAND,
     GRAD_NORM_BOUND,
     LOSS_BOUND,
+    STEPS,
     assert_same_work,
     case,
     differences,
@@ -222,7 +223,7 @@ def test_the_loss_falls_by_the_learning_rates_of_the_rule(trained, framework, na
     result = trained(framework, name).ok
     assert result["loss_values"][0] == pytest.approx(math.log(4096), abs=0.15), "untrained, each token is as likely"
     assert result["loss_values"][-1] < result["loss_values"][0] - 0.5
-    assert result["learning_rates"] == pytest.approx([rule(step) for step in range(1, 21)], abs=1e-9)
+    assert result["learning_rates"] == pytest.approx([rule(step) for step in range(1, STEPS + 1)], abs=1e-9)
 
 
 @BOTH
