@@ -75,8 +75,7 @@ show_help_if_asked() { # <arguments of the script...>
 }
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-# Command lines are visible to other users, and a message about a bad argument would repeat it: so scripts look before they
-# say anything else.
+# Other users see command lines, and a message about a bad argument would repeat it: so scripts look at them first.
 SECRET_TEXT='://[^/[:space:]]*(@|%40)'
 # shellcheck disable=SC2034 # passed.sh reads SECRET_NAME
 while read -r words before form after; do

@@ -21,8 +21,7 @@
 SECRET_KEYS=(HF_TOKEN)
 PASSED_NAMES=() PRIVATE_NAMES=() PASSED_VALUES=()
 
-# A wide net, as SECRET_NAME is, because a value in it still reaches the container: an address with user information, and
-# any word as long as the shortest token.
+# A wide net, because a value in it still reaches the container: addresses with a user, and words as long as a token.
 PRIVATE_VALUE='@|%40|[A-Za-z0-9_-]{20}'
 # The same names as SPEED_VARIABLES in utils/provenance/origin.py, which are recorded (a test compares the two).
 SPEED_NAMES='^(PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|GLOO|LD_PRELOAD|OMP|GOMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|MALLOC'
