@@ -216,6 +216,7 @@ WITH_A_SECRET = [
     ("run_train.sh", {"DATASET": "s3://ann:open-sesame@store.example/text"}, "DATASET"),
     (f"run_train.sh DATASET_REPO=ann/{TOKEN}", {}, "DATASET_REPO"),
     (f"run_train.sh LABEL={TOKEN}", {}, "LABEL"),
+    (f"run_train.sh LABEL={TOKEN.replace('_', '%5F')}", {}, "LABEL"),
     (f"run_train.sh CONTAINER_ARGS=--label={TOKEN}", {}, "CONTAINER_ARGS"),
     (f"entry.sh -- echo {TOKEN}", {}, "a word of the container's command"),
 ]
