@@ -222,7 +222,7 @@ def test_planted_fault_breaks_parity(trained, name):
 def test_the_loss_falls_by_the_learning_rates_of_the_rule(trained, framework, name):
     result = trained(framework, name).ok
     assert result["loss_values"][0] == pytest.approx(math.log(4096), abs=0.15), "untrained, each token is as likely"
-    assert result["loss_values"][-1] < result["loss_values"][0] - 0.5
+    assert result["loss_values"][-1] < result["loss_values"][0] - 0.4, "what does not train stays within 0.05"
     assert result["learning_rates"] == pytest.approx([rule(step) for step in range(1, STEPS + 1)], abs=1e-9)
 
 
