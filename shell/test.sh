@@ -2,9 +2,9 @@
 # Run the checks: linters first, then the tests. A failure does not stop the others; the last line lists what failed.
 #
 # Usage:   ./shell/test.sh [--all] [KEY=VALUE ...] [pytest arguments]
-#          Without --all: the quick part, at most 8 minutes on two cores after installation. With --all: every test, at
-#          most 30 minutes, then real containers and environments made from nothing, at most 25 (they need Podman and
-#          debootstrap, and are skipped without). Tests that pytest arguments name are run in one go
+#          Without --all: the quick part, at most 8 minutes on two cores after installation. With --all: every test, also
+#          real containers and environments made from nothing (they need Podman and debootstrap, and are skipped
+#          without): about an hour
 #          KEY=VALUE, e.g. PLATFORM=cpu, goes into the environment
 # Reads:   the checkout; settings of ruff, mypy and pytest in pyproject.toml
 # Writes:  .venv through shell/setup.sh --dev; caches of the tools
@@ -46,11 +46,8 @@ main() {
     run_tests "tests (quick part)" -m "not full" "${arguments[@]}"
     printf 'this was the quick part; --all adds:\n'
     grep -rzhoP --include='*.py' 'mark\.full\(\s*"\K[^"]+' tests | tr '\0' '\n' | sort | sed 's/^/  /'
-  elif ((${#arguments[@]})); then
-    run_tests "tests" "${arguments[@]}"
   else
-    run_tests "tests" --ignore tests/system --ignore tests/fresh
-    run_tests "tests (containers and environments from nothing)" tests/system tests/fresh
+    run_tests "tests" "${arguments[@]}"
   fi
 
   if [[ $failed ]]; then

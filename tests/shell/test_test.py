@@ -70,13 +70,10 @@ def test_arguments_reach_pytest_as_they_are(checkout: Sandbox) -> None:
     assert "--dist loadfile tests/utils -k one or two|words=10|" in calls[-1]
 
 
-def test_all_runs_containers_and_environments_from_nothing_after_the_other_tests(checkout: Sandbox) -> None:
+def test_all_runs_every_test_in_one_go(checkout: Sandbox) -> None:
     code, output, calls = run(checkout, "--all")
-    tests = [call.split("--dist loadfile ")[1].split("|")[0] for call in calls if "-m pytest" in call]
-    assert tests == ["--ignore tests/system --ignore tests/fresh", "tests/system tests/fresh"]
+    assert [call.split("--dist loadfile")[1].split("|")[0] for call in calls if "-m pytest" in call] == [""]
     assert (code, output) == (0, "all checks passed\n")
-    _, output, _ = run(checkout, "--all", FAILS_ON="*tests/system tests/fresh")
-    assert output == "failed: tests (containers and environments from nothing)\n"
 
 
 def test_continuous_integration_has_no_input(checkout: Sandbox) -> None:
