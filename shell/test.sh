@@ -19,13 +19,8 @@ check() { # <name> <command...>
   "${@:2}" || failed+=${failed:+, }$1
 }
 
-run_tests() { # <name> <pytest arguments...>
-  # A file stays with one worker: its module fixtures (trained curves) are expensive.
-  check "$1" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "${@:2}"
-}
-
 main() {
-  local scripts=() arguments=() argument is_all=""
+  local scripts=() arguments=() argument is_all="" pytest
   ARGUMENTS=("$@")
   if take_option --all; then is_all=1; fi
   for argument in "${ARGUMENTS[@]}"; do
@@ -33,7 +28,7 @@ main() {
   done
   "$ROOT/shell/setup.sh" --dev || exit 1
   cd -- "$ROOT"
-  export OMP_NUM_THREADS=1 # two workers with one thread each: more would compete for the cores of a small machine
+  export OMP_NUM_THREADS=1 # more would compete for the cores of a small machine
   mapfile -t -d '' scripts < <(find . -path './.venv*' -prune -o -path ./output -prune -o -name '*.sh' -print0)
   scripts+=(.ci/run tprimat)
 
@@ -42,12 +37,14 @@ main() {
   check "mypy" "$PYTHON" -m mypy
   check "shellcheck" .venv/bin/shellcheck --external-sources "${scripts[@]}"
   check "shfmt" .venv/bin/shfmt -i 2 -ci -d "${scripts[@]}"
+  # A file stays with one worker: its module fixtures (trained curves) are expensive.
+  pytest=("$PYTHON" -m pytest --no-loadscope-reorder --dist loadfile)
   if [[ ! $is_all ]]; then
-    run_tests "tests (quick part)" -m "not full" "${arguments[@]}"
+    check "tests (quick part)" "${pytest[@]}" -n 2 -m "not full" "${arguments[@]}"
     printf 'this was the quick part; --all adds:\n'
     grep -rzhoP --include='*.py' 'mark\.full\(\s*"\K[^"]+' tests | tr '\0' '\n' | sort | sed 's/^/  /'
   else
-    run_tests "tests" "${arguments[@]}"
+    check "tests" "${pytest[@]}" -n 3 "${arguments[@]}" # making images and environments mostly waits for the disk
   fi
 
   if [[ $failed ]]; then

@@ -46,7 +46,7 @@ def test_all_checks_run_after_setup(checkout: Sandbox) -> None:
         "-m mypy",
         "shellcheck ",
         "shfmt -i 2 -ci -d",
-        "-m pytest -n 2",
+        "-m pytest --no-loadscope-reorder --dist loadfile -n 2",
     )
     for call, part in zip(calls[1:], wanted, strict=True):
         assert part in call and "threads=1" in call
@@ -65,14 +65,14 @@ def test_failing_checks_stop_no_other_and_are_named_last(checkout: Sandbox, fail
 
 def test_arguments_reach_pytest_as_they_are(checkout: Sandbox) -> None:
     _, _, calls = run(checkout, "tests/utils", "-k", "one or two")
-    assert "--dist loadfile -m not full tests/utils -k one or two|words=12|" in calls[-1]
+    assert "--dist loadfile -n 2 -m not full tests/utils -k one or two|words=12|" in calls[-1]
     _, _, calls = run(checkout, "--all", "tests/utils", "-k", "one or two")
-    assert "--dist loadfile tests/utils -k one or two|words=10|" in calls[-1]
+    assert "--dist loadfile -n 3 tests/utils -k one or two|words=10|" in calls[-1]
 
 
 def test_all_runs_every_test_in_one_go(checkout: Sandbox) -> None:
     code, output, calls = run(checkout, "--all")
-    assert [call.split("--dist loadfile")[1].split("|")[0] for call in calls if "-m pytest" in call] == [""]
+    assert [call.split("--dist loadfile")[1].split("|")[0] for call in calls if "-m pytest" in call] == [" -n 3"]
     assert (code, output) == (0, "all checks passed\n")
 
 
