@@ -37,7 +37,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.measure import MEGABYTE, Cost, cost_of, machine
-from utils.arguments import Parser, from_one, run
+from utils.arguments import Parser, from_one, refusing, run
 from utils.errors import DataError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,19 +68,12 @@ Run = tuple[Cost, str | None]
 """Cost of one run of a row, and the digest of `.bin` and `.idx`; None for a row that writes none."""
 
 
+@refusing((), failed=(DataError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all rows and print the table; return 1 if a row of data.encode has other bytes than the reference."""
     kind = argparse.RawDescriptionHelpFormatter
     parser = Parser(OPTIONS, prog="python -m benchmarks.encode", description=__doc__, formatter_class=kind)
     options = parser.parse_args(arguments)
-    try:
-        return _report(options)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-
-
-def _report(options: argparse.Namespace) -> int:
     if options.bare:
         return bare(options.bare, options.input, options.tokenizer, options.processes[0])
     slow = options.slow_input or options.input

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from train.machine.gpus import capacity_gb
-from utils.arguments import Parser, first_line, run
+from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError
 from utils.hardware.devices import SHORT_NAMES, named
 from utils.housekeeping import footprint
@@ -315,16 +315,13 @@ def _estimate_gb(result: Result) -> float | None:
     return estimate(config, result["framework"], config.spec(result["model"])).total_gb
 
 
+@refusing((ConfigError,))
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the parts that fit and for which there is time, and write the summary."""
     options = Parser(OPTIONS, prog="python -m benchmarks.gpu", description=first_line(__doc__)).parse_args(argv)
     if options.output:
         options.settings.append(f"OUTPUT_DIR={options.output}")
-    try:
-        hour = _hour(options)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    hour = _hour(options)
     chosen = [part for part in parts(hour) if not options.only or any(text in part.name for text in options.only)]
     if options.dry_run:
         print("\n".join(_planned(hour, part) for part in chosen))

@@ -34,7 +34,7 @@ import numpy as np
 
 from data import synth, verify
 from data.checking.pair_summary import PairSummary
-from data.checking.plot import is_plot, write_plot
+from data.checking.plot import write_plot
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
@@ -52,7 +52,7 @@ from utils.dataset.place import HUB_DATASETS, is_made_here, tokenizer_folder
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint
-from utils.own_files import require_ours
+from utils.own_files import is_png, require_ours
 from utils.settings.config import RunConfig, load, require_writable
 
 SYNTH_VOCABULARY_SIZE = 4096
@@ -75,7 +75,7 @@ def prepare(
     prefix = data_prefix(config, model)
     plot = config.output_dir / f"data_{prefix.parent.name}.png"
     if not is_for_training:
-        require_ours(is_plot, plot)
+        require_ours(is_png, plot)
     summary: PairSummary | None
     if is_made_here(config) and (not manifest_path(prefix).exists() or text.load(prefix.with_suffix(".jsonl"))):
         if is_for_training:

@@ -24,9 +24,9 @@ import numpy as np
 
 from data.language.language import (
     DRAWS_PER_DOCUMENT,
+    PUNCTUATION,
     SAMPLE_BYTES,
     draws_of,
-    is_word,
     is_written_tokenizer,
     language,
     sentences,
@@ -86,7 +86,8 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
     lengths = MIN_SENTENCES + np.minimum(draws[:, 0] % SPREAD, draws[:, 1] % SPREAD)
     ids = sentences(generator, lengths, draws)
     ends = np.cumsum(lengths)
-    words = np.add.reduceat(is_word(ids).sum(axis=1), ends - lengths)
+    # words have ids above those of an empty slot (0) and of punctuation
+    words = np.add.reduceat((ids > len(PUNCTUATION)).sum(axis=1), ends - lengths)
     spelled = language().spellings
     for start, end, count in zip((ends - lengths).tolist(), ends.tolist(), words.tolist(), strict=True):
         used = ids[start:end]

@@ -29,7 +29,7 @@ from data.checking.checks import (
     encode_sample,
 )
 from data.checking.pair_summary import PairSummary
-from data.checking.plot import is_plot, write_plot
+from data.checking.plot import write_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
@@ -37,7 +37,7 @@ from utils.arguments import refusing, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
-from utils.own_files import require_ours
+from utils.own_files import is_png, require_ours
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
 
@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
         VERIFY.error("--write-manifest needs --tokenizer: name the folder of the tokenizer of the pair")
     one_thread_each()
     if options.plot:
-        require_ours(is_plot, options.plot)
+        require_ours(is_png, options.plot)
     summary = verify(options.prefix, options.tokenizer, options.input, options.text_key)
     if options.write_manifest and not summary.has_manifest:
         write_manifest(options.prefix, options.tokenizer, summary.bin_sha256)

@@ -31,11 +31,11 @@ from utils.input_files import InputFileError, require_regular
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
 from utils.own_files import require_ours
 from utils.results import store
+from utils.settings.config import PLATFORMS
 
 FOLDER = Path("output/from_logs")
 LARGEST_LOG_BYTES = 1 << 36
 """The log of a million iterations has less than a hundredth."""
-PLATFORMS = ("amd", "nvd", "cpu")
 BAD_INPUT = (
     *(DiscoverError, LogFormatError, MissingError, models.UnknownModelError, ForeignFileError, store.ResultError),
     OSError,

@@ -229,21 +229,18 @@ def test_what_the_suite_wrote_is_replaced(
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-@pytest.mark.parametrize(("json_is_there", "code"), [(True, 3), (False, 2)])
-def test_a_report_of_an_earlier_version_is_replaced_but_its_picture_alone_could_be_anybodys(
+@pytest.mark.parametrize(("is_ours", "code"), [(True, 3), (False, 2)])
+def test_a_report_of_an_earlier_version_is_replaced_but_no_picture_of_another_program(
     tmp_path: Path,
     inputs: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    json_is_there: bool,
+    is_ours: bool,
     code: int,
 ) -> None:
-    """The picture of the first version has no text of ours."""
     for path in (ROOT / "docs" / "examples" / "compare").glob("compare.*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    Figure().savefig(tmp_path / "compare.png", metadata={"Software": None})
-    if not json_is_there:
-        (tmp_path / "compare.json").unlink()
+    Figure().savefig(tmp_path / "compare.png", metadata={"Software": "tprimat"} if is_ours else None)
     assert run("evaluate.compare", inputs, tmp_path, monkeypatch, capsys)[0] == code
 
 

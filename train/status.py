@@ -17,8 +17,8 @@ from typing import Any
 from train.runner.state import DONE, FAILED, INTERRUPTED, NAME, RUNNING, SKIPPED, STATUS_EVERY_SECONDS
 from train.runner.view import duration, times
 from utils import redact
-from utils.arguments import Parser, first_line, run
-from utils.errors import in_one_line
+from utils.arguments import Parser, first_line, refusing, run
+from utils.errors import ConfigError, in_one_line
 from utils.input_files import InputFileError, json_of
 from utils.results.schema import time_of
 
@@ -81,6 +81,7 @@ def _of_job(job: dict[str, Any]) -> Iterator[str]:
         yield f"     {job['reason'].strip().splitlines()[0]}"
 
 
+@refusing((ConfigError,))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(OPTIONS, prog="python -m train.status", description=first_line(__doc__))
@@ -90,11 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = json_of(path)
         found = list(lines(status, now))
     except InputFileError as error:
-        print(f"error: {path}: {error}; name the OUTPUT_DIR of a matrix, or OUTPUT_DIR/<label>", file=sys.stderr)
-        return 2
-    except (AttributeError, KeyError, TypeError, ValueError):
-        print(f"error: {path}: is not the status of a matrix, or is damaged; name another OUTPUT_DIR", file=sys.stderr)
-        return 2
+        raise ConfigError(f"{path}: {error}; name the OUTPUT_DIR of a matrix, or OUTPUT_DIR/<label>") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: is not the status of a matrix, or is damaged; name another OUTPUT_DIR") from error
     print("\n".join(in_one_line(redact.text(line)) for line in found))
     is_bad = status["state"] in (FAILED, INTERRUPTED) or status["jobs_failed"] or is_stale(status, now)
     return 1 if is_bad else 0

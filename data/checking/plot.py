@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.checking.pair_summary import PairSummary
 from utils.files import written_whole
-from utils.own_files import PNG_MARK, content_of, is_png
+from utils.own_files import PNG_MARK, is_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,14 +21,6 @@ COLOUR, INK, GRID = "#0072B2", "#222222", "#DDDDDD"
 WIDTH_INCHES, HEIGHT_INCHES, DPI = 6.4, 3.6, 150
 CAPTION_CHARACTERS, NAME_CHARACTERS, MOST_TICKS = 108, 60, 9
 HALF_OCTAVE = 2**0.5
-_EARLIER = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (960).to_bytes(4, "big") + (540).to_bytes(4, "big")
-"""Beginning of a plot of an earlier version, which had no text in it: 6.4 by 3.6 inches of 150 points."""
-
-
-def is_plot(path: Path) -> bool:
-    """Recognise a plot of this version by its text, and of an earlier one by its size and the lack of any text."""
-    content = content_of(path)
-    return is_png(path) or (content.startswith(_EARLIER) and b"tEXt" not in content and b"pHYs" in content)
 
 
 def write_plot(path: Path, summary: PairSummary, name: str) -> None:
@@ -38,7 +30,7 @@ def write_plot(path: Path, summary: PairSummary, name: str) -> None:
     # the name is user input: a dollar sign in it must not start a formula
     with (
         mpl.rc_context({"text.parse_math": False, "font.size": 9}),
-        written_whole(path, is_ours=is_plot) as (temporary,),
+        written_whole(path, is_ours=is_png) as (temporary,),
     ):
         draw(summary, name).savefig(temporary, format="png", dpi=DPI, metadata=PNG_MARK)
 

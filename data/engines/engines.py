@@ -71,13 +71,9 @@ class HfEngine:
         self.before = self.behind = np.zeros(0, dtype=np.uint32)
         """Special tokens to put before and after each row; empty, because the rows include them already."""
 
-    def unguarded_rows(self, texts: list[bytes]) -> Iterator[Ids | None]:
-        """Yield the ids of each text (UTF-8), without an end-of-document token; consume them one by one to save
-        memory. A text for which `guarded_rows` is needed has None; the reference has none."""
-        return self.guarded_rows(texts)
-
     def guarded_rows(self, texts: list[bytes]) -> Iterator[Ids]:
-        """Yield the ids of texts as the reference encodes them."""
+        """Yield the ids of each text (UTF-8) as the reference encodes it, without an end-of-document token; consume
+        them one by one to save memory."""
         if not texts:
             return
         strings = [text.decode("utf8") for text in texts]
@@ -87,6 +83,9 @@ class HfEngine:
             lists = [encoding.ids for encoding in self._rust.encode_batch_fast(strings)]
         for ids in lists:
             yield np.array(ids, dtype=np.uint32)
+
+    unguarded_rows = guarded_rows
+    """The same, but a text for which `guarded_rows` is needed has None; the reference has none."""
 
     @cached_property
     def _transformers(self) -> Encoder:

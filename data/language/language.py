@@ -185,14 +185,10 @@ def sentences(generator: np.random.PCG64, lengths: Ids, documents: Ids) -> Ids:
         other_noun,
         _ends(next(draws)),
     )
-    ids: Ids = np.stack(slots, axis=1) * _template_slots()[next(draws) % len(TEMPLATES)]
+    filled = np.array([[slot in template for slot in SLOTS] for template in TEMPLATES], dtype=np.int64)
+    ids: Ids = np.stack(slots, axis=1) * filled[next(draws) % len(TEMPLATES)]
     ids[np.arange(len(ids)), (ids > 0).argmax(axis=1)] += len(known.spellings) // 2
     return ids
-
-
-def is_word(ids: Ids) -> npt.NDArray[np.bool_]:
-    """Return a mask of the ids that are words, not empty slots or punctuation."""
-    return ids > len(PUNCTUATION)
 
 
 def _usual(companions: Ids, of: Ids, draw: Ids, any_word: Ids) -> Ids:
@@ -219,10 +215,6 @@ def _ends(draw: Ids) -> Ids:
     ends = [PUNCTUATION.index("!"), PUNCTUATION.index("?")] + [PUNCTUATION.index(".")] * 14
     ids: Ids = 1 + np.array(ends, dtype=np.int64)[draw & 15]
     return ids
-
-
-def _template_slots() -> Ids:
-    return np.array([[slot in template for slot in SLOTS] for template in TEMPLATES], dtype=np.int64)
 
 
 def _invent(generator: np.random.PCG64, size: int, seen: set[str]) -> list[str]:

@@ -29,7 +29,11 @@ def find(source: Path) -> list[Path]:
     ambiguous: a folder with several kinds of files, a file beside its compressed copy or under two names.
     """
     if source.is_dir():
-        paths = [path for path in source.rglob("*") if path.is_file() and not _is_hidden(path, source) and kind(path)]
+        paths = [
+            path
+            for path in source.rglob("*")
+            if path.is_file() and kind(path) and not any(part[0] == "." for part in path.relative_to(source).parts)
+        ]
     elif source.exists():
         paths = [source]
     elif glob.has_magic(str(source)):
@@ -61,10 +65,6 @@ def compression(path: Path) -> str | None:
 
 def _without_compression(path: Path) -> str:
     return str(path.with_suffix("")) if compression(path) else str(path)
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _require_one_kind(folder: Path, paths: list[Path]) -> None:

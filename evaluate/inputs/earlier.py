@@ -13,14 +13,13 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import earlier_names, earlier_names as names
 from utils.errors import quoted
-from utils.input_files import InputFileError, content_of, distinct, files_below, parse_json
+from utils.input_files import InputFileError, content_of, parse_json
 from utils.results import schema, store
 from utils.results.performance import summarize, warmup_steps
 from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES
@@ -42,12 +41,6 @@ _section = partial(earlier_names.filled, reason=NOT_THERE)
 def is_named(path: Path) -> bool:
     """Return whether a file has the name of an earlier result."""
     return path.match(PATTERN)
-
-
-def find(paths: Iterable[Path]) -> list[Path]:
-    """Return the earlier results below the folders among `paths`, sorted, without superseded ones."""
-    below = ((path.relative_to(one), path) for one in paths if one.is_dir() for path in files_below(one, PATTERN)[0])
-    return distinct(path for place, path in below if store.SUPERSEDED not in place.parts)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -222,15 +215,13 @@ _SEARCHED_BYTES = 1 << 16
 """Enough for what comes before: large files of other kinds are not read whole."""
 
 
-def find_extracted(paths: Iterable[Path]) -> list[Path]:
-    """Return the results of logs below the folders among `paths` that are not named as results are, sorted."""
-    below = ((path.relative_to(one), path) for one in paths if one.is_dir() for path in files_below(one, "*.json")[0])
-    others = (
+def find_extracted(folders: Iterable[Path]) -> list[Path]:
+    """Return the results of logs below the folders that are not named as results are, sorted."""
+    return [
         path
-        for place, path in below
-        if store.SUPERSEDED not in place.parts and not fnmatchcase(path.name, store.PATTERN) and not is_named(path)
-    )
-    return distinct(filter(_is_extracted, others))
+        for path in store.find(folders, "*.json")
+        if not path.match(store.PATTERN) and not is_named(path) and _is_extracted(path)
+    ]
 
 
 def _is_extracted(path: Path) -> bool:

@@ -6,6 +6,7 @@ Metrics carry their own formula (`how`); where a value is unknown it is null, an
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from evaluate.checks.entries import Entry, Loaded
 from evaluate.metrics import prices
 from evaluate.metrics.defaults import BAND, BUDGET_TOKENS
-from evaluate.metrics.figures import Figure, Metrics, combined
+from evaluate.metrics.figures import Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
 from evaluate.report.groups import Group, Row, Spread, grouped, without_copies
@@ -204,7 +205,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
     found = [comparison.figures[id(entry)] for entry in row.counted]
-    names = dict.fromkeys(name for one in found for name in one)
+    by_name = {name: [one.get(name) for one in found] for name in dict.fromkeys(itertools.chain(*found))}
     return {
         "letter": row.letter,
         **row.key._asdict(),
@@ -212,7 +213,10 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         "runs_found": len(row.entries),
         "steady_steps": row.steady_steps(),
         **{name: _spread(spread) for name, spread in row.figures.items()},
-        "metrics": {name: _metric([one.get(name) for one in found]) for name in names},
+        "metrics": {
+            name: vars(combined(figures)) | {"runs": [figure.value if figure else None for figure in figures]}
+            for name, figures in by_name.items()
+        },
         "results": [_entry(entry) for entry in row.entries],
     }
 
@@ -222,10 +226,6 @@ def _spread(spread: Spread | None) -> dict[str, Any] | None:
         return None
     runs = list(spread.values)
     return {"mean": spread.mean, "median": statistics.median(runs), "min": min(runs), "max": max(runs), "runs": runs}
-
-
-def _metric(figures: Sequence[Figure | None]) -> dict[str, Any]:
-    return vars(combined(figures)) | {"runs": [figure.value if figure else None for figure in figures]}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

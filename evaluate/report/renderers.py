@@ -123,17 +123,10 @@ def html_titled(title: str) -> Recogniser:
     return lambda path: f"<title>{title}</title>".encode() in content_of(path)
 
 
-def _is_picture(path: Path) -> bool:
-    """Recognise a PNG by its text; that of an earlier version has none, and stands beside a compare.json of ours."""
-    content = content_of(path)
-    is_without_text = content.startswith(b"\x89PNG") and b"tEXt" not in content
-    return is_png(path) or (is_without_text and is_comparison(path.with_suffix(".json")))
-
-
 RECOGNISERS: Mapping[str, Recogniser] = {
     "json": is_comparison,
     "md": _is_markdown,
     "html": html_titled(TITLE),
-    "png": _is_picture,
+    "png": is_png,
 }
 """Recogniser of each format."""

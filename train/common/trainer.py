@@ -28,7 +28,7 @@ from train.job.report import JobReport, MismatchError
 from train.profiling.recording import StepRecording, gather_files, warnings_of, write_profile
 from train.profiling.tools import RECORDINGS
 from train.settings_map.map import applied
-from utils.arguments import Parser
+from utils.arguments import Parser, refusing
 from utils.dataset.gpt_dataset import build_train_dataset, check_epochs, data_prefix, describe
 from utils.dataset.manifest import licences
 from utils.errors import ConfigError, DataError
@@ -107,20 +107,17 @@ class Framework(ABC):
             raise MismatchError(f"the framework built another model than {job.spec.name}: " + "; ".join(wrong))
 
 
+@refusing((ConfigError, DataError))
 def main(framework: Framework) -> int:
     """Run one rank of one job; 0 for an ok result, 2 for bad input. Other errors write a result and propagate."""
     options = arguments(framework.name)
     end_with_parent()  # torchrun
     # train/job/supervise.py requests the stack of a rank that hangs
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    try:
-        job, data = job_of(framework.name, options, int(os.environ["LOCAL_WORLD_SIZE"]))
-        config = job.config
-        if config.num_gpus != int(os.environ["WORLD_SIZE"]):
-            raise ConfigError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the settings say {config.num_gpus} ranks")
-    except (ConfigError, DataError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    job, data = job_of(framework.name, options, int(os.environ["LOCAL_WORLD_SIZE"]))
+    config = job.config
+    if config.num_gpus != int(os.environ["WORLD_SIZE"]):
+        raise ConfigError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the settings say {config.num_gpus} ranks")
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     framework.start(config)

@@ -164,21 +164,15 @@ def _limit(which: int, unit: float | None = None) -> float | None:
 
 
 def _busy_percent(top: Path) -> float | None:
-    first = _cpu_times(top)
+    first = _cpu_ticks(top)
     time.sleep(BUSY_SAMPLE_SECONDS if first else 0)
-    last = _cpu_times(top)
-    if first is None or last is None or last[1] <= first[1]:
-        return None
-    return 100 * (last[0] - first[0]) / (last[1] - first[1])
+    spent = [after - before for before, after in zip(first, _cpu_ticks(top), strict=False)]
+    return 100 * (sum(spent) - sum(spent[3:5])) / sum(spent) if sum(spent) > 0 else None
 
 
-def _cpu_times(top: Path) -> tuple[int, int] | None:
-    """Return busy and total ticks of user nice system idle iowait irq softirq steal. `user` includes guests."""
-    line = _text(top / "proc/stat")
-    if line is None or not line.startswith("cpu "):
-        return None
-    ticks = [int(word) for word in line.splitlines()[0].split()[1:9]]
-    return sum(ticks) - sum(ticks[3:5]), sum(ticks)
+def _cpu_ticks(top: Path) -> list[int]:
+    """Return the ticks of user nice system idle iowait irq softirq steal. `user` includes guests."""
+    return [int(word) for word in (_text(top / "proc/stat") or "").partition("\n")[0].split()[1:9]]
 
 
 def _swap_used_gb(top: Path) -> float | None:

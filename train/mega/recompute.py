@@ -29,6 +29,10 @@ from megatron.core.tensor_parallel.layers import (
 from megatron.core.utils import get_tensor_model_parallel_group_if_none
 
 Recipe = Callable[[], torch.Tensor]
+LINEAR_SETTINGS = tuple(inspect.signature(Linear.forward).parameters)[3:]
+"""Names of what megatron-core's function of a linear layer takes after input and weight, in its order.
+
+0.19 appended `gtp_remat_size`."""
 
 
 def settings(recompute: str, with_engine: bool) -> dict[str, Any]:
@@ -124,18 +128,9 @@ def _fused_activation(gate_and_up: torch.Tensor) -> torch.Tensor:
     return swiglu(flat).view(*gate_and_up.shape[:-1], -1)
 
 
-@functools.cache
-def linear_settings() -> tuple[str, ...]:
-    """Return the names of what megatron-core's function of a linear layer takes after input and weight, in its order.
-
-    0.19 appended `gtp_remat_size`.
-    """
-    return tuple(inspect.signature(Linear.forward).parameters)[3:]
-
-
 def linear_values(settings: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the values of `linear_settings()` from the named arguments of a linear layer; None for one not named."""
-    return tuple(settings.get(name) for name in linear_settings())
+    """Return the values of LINEAR_SETTINGS from the named arguments of a linear layer; None for one not named."""
+    return tuple(settings.get(name) for name in LINEAR_SETTINGS)
 
 
 def mlp_parts(layer_spec: Any) -> Any:

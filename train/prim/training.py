@@ -31,6 +31,7 @@ from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import Follower, LogReport, PrimusError, take_profile, why_unproven
 from train.prim.yaml_config import Plan, plan_of, write_weights
+from utils.arguments import refusing
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.logs.reader import LogFormatError, read_log
@@ -43,16 +44,13 @@ GRACE_SECONDS = 5.0
 NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
 
 
+@refusing((ConfigError, DataError, HardwareError))
 def main() -> int:
     """Run one job; return 0 for an ok result, 2 for bad input, Primus's exit code where it failed, else 1."""
     options = trainer.arguments("prim")
-    try:
-        job, data = trainer.job_of("prim", options, visible_gpus(options.platform))
-        gpu_info = _gpu_info(job)
-        plan = plan_of(job, gpu_folder(gpu_info["device_name"]), log_path(job))
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    job, data = trainer.job_of("prim", options, visible_gpus(options.platform))
+    gpu_info = _gpu_info(job)
+    plan = plan_of(job, gpu_folder(gpu_info["device_name"]), log_path(job))
     command = shlex.join(["python", "-m", "train.train_prim", *sys.argv[1:]])
     with processes.stop_request() as stop:
         try:

@@ -137,14 +137,13 @@ def train_hf(
     masking_utils.is_tracing = lambda tensor=None: False  # of tensors that are traced it makes a mask in full
     training = build(config, spec, None, samples(config))
     count = STEPS * config.gradient_accumulation
-    training.get_train_dataloader = lambda: [_labelled(micro_batch(config)) for _ in range(count)]
+    training.get_train_dataloader = lambda: [
+        {"input_ids": batch["tokens"], "labels": batch["labels"], "shift_labels": batch["labels"]}
+        for batch in (micro_batch(config) for _ in range(count))
+    ]
     training._clip_grad_norm = steps.in_optimizer(training._clip_grad_norm)
     steps.watch(training.model)
     run(training, steps)
-
-
-def _labelled(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {"input_ids": batch["tokens"], "labels": batch["labels"], "shift_labels": batch["labels"]}
 
 
 def whose(error: BaseException) -> str:

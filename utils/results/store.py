@@ -105,7 +105,7 @@ def read(path: Path) -> dict[str, Any]:
     return result
 
 
-def find(folders: Iterable[Path]) -> Iterator[Path]:
+def find(folders: Iterable[Path], pattern: str = PATTERN) -> Iterator[Path]:
     """Yield every result file (`train_*.json`) below the folders, sorted; superseded attempts are skipped.
 
     A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist, or is neither a
@@ -114,7 +114,7 @@ def find(folders: Iterable[Path]) -> Iterator[Path]:
     found: list[Path] = []
     for folder in folders:
         require_place(folder)
-        below = [folder] if folder.is_file() else input_files.files_below(folder, PATTERN)[0]
+        below = [folder] if folder.is_file() else input_files.files_below(folder, pattern)[0]
         found += [path for path in below if SUPERSEDED not in path.relative_to(folder).parts]
     yield from input_files.distinct(found)
 

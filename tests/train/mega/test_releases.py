@@ -36,12 +36,12 @@ def test_the_parts_of_the_mlp_are_those_that_the_layer_is_built_from(is_partial)
 
 @pytest.mark.parametrize("appended", [(), ("gtp_remat_size",)], ids=["0.16", "0.19"])
 def test_a_linear_layer_gets_its_values_in_the_order_of_the_installed_release(monkeypatch, appended):
-    order = (*recompute.linear_settings()[:7], *appended)
+    order = (*recompute.LINEAR_SETTINGS[:7], *appended)
     assert order[:7] == (
         *("bias", "gradient_accumulation_fusion", "allreduce_dgrad", "sequence_parallel"),
         *("grad_output_buffer", "wgrad_deferral_limit", "tp_group"),
     )
-    monkeypatch.setattr(recompute, "linear_settings", lambda: order)
+    monkeypatch.setattr(recompute, "LINEAR_SETTINGS", order)
     settings = {name: name.upper() for name in reversed(order) if name != "wgrad_deferral_limit"}
     wanted = tuple(None if name == "wgrad_deferral_limit" else name.upper() for name in order)
     assert recompute.linear_values(settings) == wanted
