@@ -58,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from evaluate.acceptance import command as acceptance  # which a comparison does not need
 
         return acceptance.run(options)
-    for folder in options.folders:
-        store.require_place(folder)
     output: Path = options.output or _place(options.folders)
     store.require_folder(output)
     check_places(output, options.format)

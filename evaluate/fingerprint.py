@@ -25,7 +25,7 @@ if __name__ == "__main__":
     FINGERPRINT.parse_first()
 
 from evaluate.report.tables import plain
-from utils.arguments import run
+from utils.arguments import refusing, run
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import ConfigError, DataError
@@ -103,16 +103,13 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
     return load(options.platform, visible, arguments=options.settings)
 
 
+@refusing((ConfigError, DataError))
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = FINGERPRINT.parse_args(arguments)
     if options.batches < 1:
         FINGERPRINT.error(f"--batches: got {options.batches}, wanted at least 1")
-    try:
-        found = fingerprint(options.prefix, options.tokenizer, _config(options), options.batches)
-    except (ConfigError, DataError, OSError) as error:
-        print(f"error: {plain(error)}", file=sys.stderr)
-        return 2
+    found = fingerprint(options.prefix, options.tokenizer, _config(options), options.batches)
     print(json.dumps(found, indent=1))
     if found["manifest_differs"]:
         keys = ", ".join(found["manifest_differs"])

@@ -171,7 +171,8 @@ def read_results(paths: Sequence[Path]) -> Found:
             advice = f"check an archive with --bundle {path}" if path.suffix == ".zip" else "name a folder or a result"
             raise store.ResultError(f"{path}: is no result, wanted a folder or train_*.json; {advice}")
         found.unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
-    for path in (*store.find(paths), *earlier.find(paths), *earlier.find_extracted(paths)):
+    folders = [path for path in paths if path.is_dir()]
+    for path in (*store.find(paths), *store.find(folders, earlier.PATTERN), *earlier.find_extracted(folders)):
         try:
             found.results.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
         except store.ResultError as error:

@@ -43,11 +43,6 @@ def is_named(path: Path) -> bool:
     return path.match(PATTERN)
 
 
-def find(paths: Iterable[Path]) -> list[Path]:
-    """Return the earlier results below the folders among `paths`, sorted, without superseded ones."""
-    return list(store.find(filter(Path.is_dir, paths), PATTERN))
-
-
 def read(path: Path) -> dict[str, Any]:
     """Return the result in `path`; raise ResultError, in one line, for a file of no earlier format."""
     try:
@@ -220,11 +215,11 @@ _SEARCHED_BYTES = 1 << 16
 """Enough for what comes before: large files of other kinds are not read whole."""
 
 
-def find_extracted(paths: Iterable[Path]) -> list[Path]:
-    """Return the results of logs below the folders among `paths` that are not named as results are, sorted."""
+def find_extracted(folders: Iterable[Path]) -> list[Path]:
+    """Return the results of logs below the folders that are not named as results are, sorted."""
     return [
         path
-        for path in store.find(filter(Path.is_dir, paths), "*.json")
+        for path in store.find(folders, "*.json")
         if not path.match(store.PATTERN) and not is_named(path) and _is_extracted(path)
     ]
 

@@ -98,7 +98,8 @@ def benchmarks(system: Path) -> Iterator[list[Path]]:
 def system(folder: Path, logs: list[Path]) -> System:
     """Return the system of a folder with its logs of one benchmark; raise MlperfLogError as `load` does."""
     description = _json(folder / "system.json")
-    scaling = logs[0].parent / "scaling.json"
+    place = logs[0].parent / "scaling.json"
+    scaling = _json(place) if os.path.lexists(place) else {"scaling_factor": 1.0}
     parsed = [mlperf_run.read(path) for path in logs]
     constants = {(batch, length) for _, batch, length in parsed}
     if len(constants) != 1:
@@ -107,13 +108,11 @@ def system(folder: Path, logs: list[Path]) -> System:
     try:
         gpus = math.prod(count(description[key], key) for key in ("number_of_nodes", "accelerators_per_node"))
         accelerator = description["accelerator_model_name"]
-        factor = float(_json(scaling)["scaling_factor"]) if os.path.lexists(scaling) else 1.0
+        factor = float(scaling["scaling_factor"])
         if not isinstance(accelerator, str) or not accelerator.strip() or len(accelerator) > LONGEST_NAME:
             raise ValueError(f"accelerator_model_name: got {quoted(accelerator)}, wanted the name of a device")
         if not LEAST_FACTOR <= factor <= 1 / LEAST_FACTOR:
             raise ValueError(f"scaling_factor: got {factor:g}, wanted a number near 1")
-    except MlperfLogError:
-        raise
     except (KeyError, ValueError, TypeError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise MlperfLogError(

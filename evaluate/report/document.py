@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from evaluate.checks.entries import Entry
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
-from evaluate.metrics.figures import Metrics, combined, sections
+from evaluate.metrics.figures import combined, sections
 from evaluate.report import panels
 from evaluate.report.blocks import (
     DIGITS,
@@ -281,7 +281,12 @@ def _metrics(comparison: Comparison, group: Group, title: str) -> Iterator[Block
                 continue
             unit = next((figure.unit for figure in found if figure.unit), "")
             values = [
-                Value(figure.value, _known(side, key), figure.how, f"{name}, {row.name}")
+                Value(
+                    figure.value,
+                    [value for one in side if key in one and (value := one[key].value) is not None],
+                    figure.how,
+                    f"{name}, {row.name}",
+                )
                 for row, figure, side in zip(shown, found, runs, strict=True)
             ]
             cells.append([f"{section}: {name} ({unit})" if unit else f"{section}: {name}", *values])
@@ -295,11 +300,6 @@ def _metrics(comparison: Comparison, group: Group, title: str) -> Iterator[Block
     if unknown:
         said = f"{count} metric{' is' if count == 1 else 's are'} unknown for every system"
         yield Folded(said, [Lines([f"{', '.join(names)}: {why}" for why, names in unknown.items()], LIST)])
-
-
-def _known(runs: Sequence[Metrics], key: str) -> list[float]:
-    values = (one[key].value for one in runs if key in one)
-    return [value for value in values if value is not None]
 
 
 def _certificates(judged: Sequence[Judged]) -> Iterator[Block]:

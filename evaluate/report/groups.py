@@ -248,8 +248,7 @@ def by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_K
         key = key_of(entry)
         # Only a result that is not ok may join others on incomplete evidence: it enters no average.
         if None in key and entry.result["status"] != "ok":
-            complete = [k for k in keys if None not in k]
-            homes = [k for k in complete if all(a is None or a == b for a, b in zip(key, k, strict=True))]
+            homes = [k for k in keys if None not in k and all(a in (None, b) for a, b in zip(key, k, strict=True))]
             key = homes[0] if len(homes) == 1 else key
         found.setdefault(key, []).append(entry)
     return found

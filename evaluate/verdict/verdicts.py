@@ -75,7 +75,21 @@ def as_json(judged: Judged) -> dict[str, Any]:
             for one in judged.tunings
         ]
         or None,
-        "inputs": [[_input(entry) for entry in side if entry.is_counted] for side in (pair.a, pair.b)],
+        "inputs": [
+            [
+                {
+                    "file": str(entry.path),
+                    "machine": machine_of(entry.result),
+                    "steady_steps": len(step_times(entry.result)),
+                    "steps": steady.steps_text([entry.result]),
+                    "tokens_per_second_per_gpu": tokens_per_second_per_gpu(entry.result),  # None without a steady step
+                    "tokens_per_second": tokens_per_second(entry.result),
+                }
+                for entry in side
+                if entry.is_counted
+            ]
+            for side in (pair.a, pair.b)
+        ],
         "certificate": [vars(item) for item in judged.certificate or ()],
         "files": [[str(entry.path) for entry in side] for side in (pair.a, pair.b)],
     }
@@ -122,18 +136,6 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
         tunings=tunings,
         scaling=scaling(a, b, estimate.ratio, (estimate.low, estimate.high)) if pair.is_of_jobs else None,
     )
-
-
-def _input(entry: Entry) -> dict[str, Any]:
-    """Return the input of a run to the ratio; its rate is None if it has no steady step."""
-    return {
-        "file": str(entry.path),
-        "machine": machine_of(entry.result),
-        "steady_steps": len(step_times(entry.result)),
-        "steps": steady.steps_text([entry.result]),
-        "tokens_per_second_per_gpu": tokens_per_second_per_gpu(entry.result),
-        "tokens_per_second": tokens_per_second(entry.result),
-    }
 
 
 def _side(side: Sequence[Entry]) -> dict[str, Any]:
