@@ -66,8 +66,8 @@ KNOWN_WARNINGS = (
 """Beginnings of library warnings that mean nothing for a run."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "--platform": {"required": True, "choices": PLATFORMS},
-    "--framework": {"required": True, "choices": FRAMEWORKS},
-    "--model": {"required": True, "choices": MODELS},
+    "--framework": {"required": True},
+    "--model": {"required": True},
     "--run": {"type": int, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
     "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
 }
@@ -116,6 +116,9 @@ def main() -> int:
 
 
 def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, Value]]:
+    for key, name, known in (("framework", options.framework, FRAMEWORKS), ("model", options.model, MODELS)):
+        if name not in known:
+            raise ConfigError(f"{key}: got {name!r}, allowed: {', '.join(known)}")
     settings = [*options.settings, f"FRAMEWORK={options.framework}", f"MODEL={options.model}"]
     config, values = resolve(options.platform, settings)
     config = with_micro_batch(config, values, options.framework, options.model)

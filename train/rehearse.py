@@ -38,10 +38,10 @@ from utils.own_files import require_ours
 from utils.settings.config import PLATFORMS, ROOT, RunConfig, load, require_writable, values_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "--platform": {"required": True, "choices": PLATFORMS, "help": "cpu: without stand-in device"},
+    "--platform": {"required": True, "help": f"one of {', '.join(PLATFORMS)}; cpu: without stand-in device"},
     "--gpus": {"required": True, "metavar": "N", "help": "GPUs of one machine; on cpu the number of ranks"},
-    "--framework": {"required": True, "choices": FRAMEWORKS},
-    "--model": {"required": True, "choices": MODELS},
+    "--framework": {"required": True, "help": "mega or hf"},
+    "--model": {"required": True, "help": f"one of {', '.join(MODELS)}"},
     "--device": {"help": "device of the roofline, e.g. H100, H200, MI300X (default: no roofline)"},
     "--output": {"type": Path, "metavar": "FILE.json", "help": "file to write"},
     "--stage": {"type": int, "help": argparse.SUPPRESS},
@@ -92,6 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _config(options: argparse.Namespace) -> RunConfig:
     """Return the job's settings; raise ConfigError for bad ones."""
+    for name, value, allowed in (
+        ("--platform", options.platform, PLATFORMS),
+        ("--framework", options.framework, FRAMEWORKS),
+        ("--model", options.model, tuple(MODELS)),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"{name}: got {value!r}, allowed: {', '.join(allowed)}")
     if not options.gpus.isdecimal() or not 0 < int(options.gpus) < 100_000:
         raise ConfigError(f"--gpus: got {options.gpus!r}, wanted a number of GPUs from 1")
     count = "CPU_RANKS" if options.platform == "cpu" else "GPUS_PER_NODE"
