@@ -36,6 +36,7 @@ from train.job import processes
 from train.job.rank_environment import python_of
 from train.machine import gpus
 from train.preflight import matrix_checks as preflight
+from train.preflight.fit import terminal_table
 from train.runner import plan
 from train.runner.run_job import follow_up, run_job, run_on_other_node, show_ends
 from train.runner.state import (
@@ -92,6 +93,8 @@ def main() -> int:
             prim_install.find()
         if options.dry_run:
             print(redact.text(plan.text(matrix)))
+            if (table := terminal_table(matrix.jobs)) is not None:
+                print(f"\n{table}")
     if options.dry_run:
         return 0
     output = plan.require_folders(matrices)

@@ -8,7 +8,6 @@ has the keys of a result and their types as a JSON Schema. docs/results/README.m
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import statistics
@@ -19,11 +18,10 @@ from typing import Any
 from evaluate.bundle import check
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from train.job.job import Job
-from train.preflight.fit import change_text, changes_that_fit, lower_bound_gb
+from train.preflight.fit import devices_of, fit_row
 from train.settings_map import map as settings_map, row
 from utils.frameworks import FRAMEWORKS, VENDOR_OF
-from utils.hardware.devices import DEVICES, Device
-from utils.memory.estimate import FRAMEWORKS as ESTIMATED, estimate, usable_gb
+from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.models import NAMES, get
 from utils.results import schema
 from utils.settings.config import ROOT, RunConfig, load
@@ -46,11 +44,6 @@ DOCUMENTED = (
     (1, ("OPTIMIZER_STATE=bf16", "SL=8192")),
 )
 """Numbers of GPUs and settings of the rows in fit.md."""
-SHOWN = {
-    "nvd": ("NVIDIA H100 SXM 80GB", "NVIDIA H200 SXM 141GB", "NVIDIA B200 180GB"),
-    "amd": ("AMD Instinct MI300X", "AMD Instinct MI325X", "AMD Instinct MI355X"),
-}
-"""Devices of fit.md by platform."""
 _WITH_PATH = "data set"
 MapRowOrVariable = row.MapRow | settings_map.Variable
 
@@ -154,30 +147,16 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def fit_table() -> str:
     """Return the table of fit.md: mega and hf, every model, without the environment's settings."""
-    devices = [(name, device) for name, shown in SHOWN.items() for device in DEVICES if device.name in shown]
-    rows = []
+    devices, rows = devices_of("nvd", "amd"), []
     for gpus, settings in DOCUMENTED:
         for model, framework in itertools.product(NAMES, ESTIMATED):
             arguments = ["DATASET=synth", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
             config = load("nvd", gpus, arguments=arguments, environ={})
             if config.sequence_length <= get(model).max_position_embeddings:
                 what = " ".join([f"`{framework}`", model, *(f"`{one}`" for one in settings)])
-                needs = f"{estimate(config, framework, config.spec(model)).total_gb:.1f}"
-                job = Job(config, framework, model)
-                rows.append([what, str(gpus), needs, *(_fits(job, *device) for device in devices)])
-    sizes = (f"{one.name} ({one.memory_gb:g})" for _, one in devices)
+                rows.append([what, str(gpus), *fit_row(Job(config, framework, model), devices)])
+    sizes = (f"{one.name} ({one.memory_gb:g})" for one in devices)
     return _table(["job (PRECISION=bf16, MBS=1)", "GPUs", "needs, GB", *sizes], rows)
-
-
-def _fits(job: Job, platform: str, device: Device) -> str:
-    """Return `fits`, or `may not fit` or `no` with the settings that should fit."""
-    config = dataclasses.replace(job.config, platform=platform)
-    found = estimate(config, job.framework, job.spec)
-    if found.total_gb <= usable_gb(device.memory_gb, platform):
-        return "fits"
-    changes = changes_that_fit(config, job.framework, job.spec, device.memory_gb)
-    may = "may not fit" if lower_bound_gb(found) <= device.memory_gb else "no"
-    return f"{may}; {change_text(changes[0])}" if changes else may
 
 
 def tables() -> dict[str, str]:

@@ -1,7 +1,9 @@
 """The memory of a job against that of its device and its host: a job that cannot fit is refused before it is started,
 with the settings that would fit.
 
-docs/generated/fit.md has the usual jobs and devices. No number has been measured on a GPU.
+`terminal_table` is the fit table: `shell/run_train.sh --dry-run` prints it for the jobs of a matrix, also on a machine
+without a GPU. The devices are rows of utils/hardware/devices.py, with the memory of their datasheets; what a driver
+reports is up to 7 % more, because boards are sold in GB and built in GiB. No number has been measured on a GPU.
 
 Host memory is that of the weights before the first step. With INIT=equal a rank of mega fills its part of the model,
 which is on the GPU, from parameters that are drawn on the host one after another, and as many ahead as the rank has
@@ -14,11 +16,12 @@ counted.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from train.job.job import Job
 from train.machine.gpus import threads_of_a_rank
+from utils.hardware.devices import DEVICES, Device
 from utils.memory.estimate import (
     BYTES_PER_GB,
     FRAMEWORKS,
@@ -43,6 +46,11 @@ Change = tuple[tuple[str, str], ...]
 """Settings and their new values, in the order of ORDER."""
 LAYERS = "mega: torch's layers, TransformerEngine's are not estimated"
 """The layers that every estimate of a GPU is for, as text."""
+SHOWN = {
+    "nvd": ("NVIDIA H100 SXM 80GB", "NVIDIA H200 SXM 141GB", "NVIDIA B200 180GB"),
+    "amd": ("AMD Instinct MI300X", "AMD Instinct MI325X", "AMD Instinct MI355X"),
+}
+"""Devices of a platform, by their names in the table of devices."""
 
 
 def lower_bound_gb(found: MemoryEstimate) -> float:
@@ -134,6 +142,45 @@ def refusal(job: Job, capacity: float | None) -> str | None:
         f"predicted, not run: at least {needed:.1f} GB are needed of a device with {capacity:.1f} GB "
         f"(estimate, GB: {terms_text(found)}); {remedy}; FIT=ignore starts it anyway"
     )
+
+
+def devices_of(*platforms: str) -> list[Device]:
+    """Return the devices of the platforms in the order of SHOWN."""
+    by_name = {device.name: device for device in DEVICES}
+    return [by_name[name] for platform in platforms for name in SHOWN[platform]]
+
+
+def fit_row(job: Job, devices: Sequence[Device]) -> list[str]:
+    """Return the GB that a job needs, and for each device `fits`, `may not fit`, or the settings that would fit."""
+    found = estimate(job.config, job.framework, job.spec)
+    return [f"{found.total_gb:.1f}", *(_verdict(job, device) for device in devices)]
+
+
+def _verdict(job: Job, device: Device) -> str:
+    capacity_gb = device.memory_gb
+    config = replace(job.config, platform=next(name for name, shown in SHOWN.items() if device.name in shown))
+    found = estimate(config, job.framework, job.spec)
+    if found.total_gb <= usable_gb(capacity_gb, config.platform):
+        return "fits"
+    changes = changes_that_fit(config, job.framework, job.spec, capacity_gb)
+    may = "may not fit" if lower_bound_gb(found) <= capacity_gb else "no"
+    return f"{may}; {change_text(changes[0])}" if changes else may
+
+
+def terminal_table(jobs: Iterable[Job]) -> str | None:
+    """Return the table of the jobs of one platform for a terminal; None for a CPU and for jobs without a formula."""
+    first = {(job.framework, job.model): job for job in jobs if job.framework in FRAMEWORKS}
+    if not first or (platform := next(iter(first.values())).config.platform) not in SHOWN:
+        return None
+    devices = devices_of(platform)
+    lines = [f"memory of one GPU by the estimate, GB; not measured; {LAYERS}:"]
+    width = max(len(device.name) for device in devices)
+    for (framework, model), job in first.items():
+        needs, *verdicts = fit_row(job, devices)
+        lines.append(f"  {framework} {model} needs {needs}")
+        for device, verdict in zip(devices, verdicts, strict=True):
+            lines.append(f"    {device.name:{width}}  {device.memory_gb:>5g}  {verdict}")
+    return "\n".join(lines)
 
 
 def host_gb(job: Job) -> float:

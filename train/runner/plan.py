@@ -128,8 +128,7 @@ def with_micro_batch(config: RunConfig, values: Mapping[str, Value], framework: 
     size = largest_micro_batch(whole, framework, config.spec(model), usable_gb(capacity, config.platform))
     if size is None:
         raise ConfigError(
-            f"MBS=auto: {framework} {model} does not fit {capacity:.1f} GB at MBS=1; raise TP or PP, lower SL, or use "
-            "RECOMPUTE or OPTIMIZER_STATE (docs/memory.md)"
+            f"MBS=auto: {framework} {model} does not fit {capacity:.1f} GB at MBS=1; see the table of --dry-run"
         )
     return replace(config, micro_batch_size=size, gradient_accumulation=share // size)
 

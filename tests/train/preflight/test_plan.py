@@ -139,6 +139,23 @@ def test_automatic_micro_batch_is_the_largest_that_fits(host, job):
 
 
 @pytest.mark.parametrize(
+    ("platform", "settings", "gpus", "device"),
+    [
+        ("nvd", ("MODEL=llama,qwen",), 8, ""),
+        ("amd", ("MODEL=llama,qwen",), 8, ""),
+        ("nvd", ("OPTIMIZER_STATE=bf16",), 1, "NVIDIA H200"),
+        ("amd", ("OPTIMIZER_STATE=bf16",), 1, "AMD Instinct MI300X"),
+    ],
+)
+def test_table_of_a_plan_without_a_gpu_says_that_the_usual_jobs_fit(platform, settings, gpus, device, job):
+    ended = job.plan(*BOTH, *settings, f"GPUS_PER_NODE={gpus}", platform=platform, gpus=0)
+    _, table = ended.out.split("memory of one GPU by the estimate, GB; not measured")
+    assert "TransformerEngine's are not estimated" in table.splitlines()[0]
+    rows = [line for line in table.splitlines()[1:] if line.startswith("    ") and device in line]
+    assert len(rows) >= 2 and all(line.endswith("  fits") for line in rows), table
+
+
+@pytest.mark.parametrize(
     ("platform", "built_for", "driver", "wanted"),
     [
         (
