@@ -1,13 +1,13 @@
 """Single faults in the modules that decide a verdict: the share of them that the tests catch.
 
-    python -m tests.support.mutants run --checkout DIR --output FILE.json [--only WORD ...]
+    python -m tests.support.mutants --checkout DIR --output FILE.json [--only WORD ...]
 
 tests/support/mutants.json holds the faults. They were drawn once at random with the operators of cosmic-ray 8.7.0:
 another comparison, another number, `and` for `or`, a loop without a turn. They are inside functions, and outside
 annotations, f-strings, assertions and `raise`, so that no fault is in the words of a message. A module has a share by
 the square root of the number of places in it.
 
-`run` copies a checkout, plants one fault after the other in the copy, and starts the tests that belong to the module
+It copies a checkout, plants one fault after the other in the copy, and starts the tests that belong to the module
 with `pytest -x`. A fault is caught if a test fails, or if the tests take LIMIT times as long as without a fault; it is
 gone if the module no longer has its lines, or has them twice. A table by module goes to stdout, and each outcome to
 `--output`. Exits 1 if the tests fail without a fault, or if a fault survives for which mutants.json has no `reason`
@@ -38,7 +38,7 @@ LIMIT, LEAST_SECONDS = 5.0, 60.0
 """Multiple of the time of the tests without a fault after which a run ends, and the least limit."""
 
 Fault = dict[str, Any]
-"""`module`, `line`, `before` and `after` (whole lines), `operator` of cosmic-ray, `tests`; added by hand and by `run`:
+"""`module`, `line`, `before` and `after` (whole lines), `operator` of cosmic-ray, `tests`; added by hand or on running:
 `caught_before`, `reason`, `outcome`, `seconds`."""
 
 
@@ -49,20 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=("run",), help="plant the faults")
     parser.add_argument("--checkout", type=Path, default=Path(), help="checkout to test (default: this folder)")
     parser.add_argument("--output", type=Path, default=Path("mutants-outcomes.json"), help="file of the outcomes")
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of the modules to take")
-    return _run(parser.parse_args(argv))
-
-
-def plant(source: str, fault: Fault) -> str | None:
-    """Return the source with a fault planted; None if it does not have the fault's lines exactly once."""
-    before, after = f"\n{fault['before']}\n", f"\n{fault['after']}\n"
-    return source.replace(before, after) if source.count(before) == 1 else None
-
-
-def _run(options: argparse.Namespace) -> int:
+    options = parser.parse_args(argv)
     faults: list[Fault] = json.loads(FAULTS.read_text(encoding="utf8"))["mutants"]
     faults = [one for one in faults if any(word in one["module"] for word in options.only)]
     usual: dict[tuple[str, ...], float] = {}
@@ -90,6 +80,12 @@ def _run(options: argparse.Namespace) -> int:
             fault |= {"outcome": outcome, "seconds": round(seconds, 1)}
             options.output.write_text(json.dumps(faults, indent=1) + "\n", encoding="utf8")
     return _table(faults)
+
+
+def plant(source: str, fault: Fault) -> str | None:
+    """Return the source with a fault planted; None if it does not have the fault's lines exactly once."""
+    before, after = f"\n{fault['before']}\n", f"\n{fault['after']}\n"
+    return source.replace(before, after) if source.count(before) == 1 else None
 
 
 def _tested(copy: Path, tests: Sequence[str], limit: float) -> tuple[bool, float]:
