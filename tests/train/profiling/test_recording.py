@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from checkout import ROOT
-from made_traces import MOST_UNATTRIBUTED, divided
+from made_traces import MOST_UNATTRIBUTED, divided, painted_operators
 
 from evaluate import validate
 from tests.support import real_primus
@@ -294,7 +294,9 @@ def test_the_trace_of_a_framework_in_its_own_environment_opens_under_the_numbers
     assert validate.main([str(tmp_path / "output")]) == 0
     assert [step for step, why in result["excluded_steps"].items() if why == "profiled"] == ["5", "6"]
     profile, place = profile_of(tmp_path / "output")
-    found = divided(place / profile["traces"]["0"]["file"])
+    path = place / profile["traces"]["0"]["file"]
+    found = divided(path)
+    assert found["kinds"] == pytest.approx(painted_operators(path), abs=0.005 * found["step_seconds"])
     assert sum(found["kinds"].values()) == pytest.approx(found["step_seconds"], rel=1e-9)
     assert profile["steps"] == found["steps"] == [5, 6]
     assert found["kinds"]["unattributed"] < MOST_UNATTRIBUTED * found["step_seconds"]
