@@ -103,7 +103,7 @@ def painted(pieces: list[tuple[str, int, int]], start: int, end: int) -> dict[st
 
 
 def painted_operators(path: Path) -> dict[str, float]:
-    """Return the seconds of each kind in a step of a trace of the CPU, its steps one after the other.
+    """Return the seconds of each kind in a step of a trace of the CPU.
 
     Each tenth of a microsecond of a thread has the kind of what began last there; of several threads, the first kind in
     `utils.kinds.PRIORITY` counts. Gloo's own threads have ranges instead of operators.
@@ -131,7 +131,10 @@ def painted_operators(path: Path) -> dict[str, float]:
             if not is_range:
                 seen[here] = order.index(kinds[-1] or UNATTRIBUTED)
         winner = np.minimum(winner, seen)
-    shares = np.bincount(winner, minlength=len(order)) / 1e7 / is_step.sum()
+    is_inside = np.zeros(length, bool)
+    for place in np.flatnonzero(is_step):
+        is_inside[begin[place] : end[place]] = True
+    shares = np.bincount(winner[is_inside], minlength=len(order)) / 1e7 / is_step.sum()
     return dict(zip(order, shares.tolist(), strict=True))
 
 
