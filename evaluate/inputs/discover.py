@@ -14,7 +14,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from utils.input_files import files_below
-from utils.logs.events import FILE_NAME as EVENTS
+from utils.logs.events import FILE_NAME as EVENTS, NoReaderError
 from utils.logs.reader import holds_iterations
 from utils.models import named_in
 
@@ -120,7 +120,10 @@ def _found(folder: Path, key: Path, paths: Sequence[Path]) -> FoundLog | None:
         why = "a report on traces of some steps (TraceLens and the like); it holds times of kernels and none of steps"
         return FoundLog(name, tuple(paths), why)
     chosen = tuple(_fullest_levels(paths))
-    return FoundLog(name, chosen) if any(holds_iterations(path) for path in chosen) else None
+    try:
+        return FoundLog(name, chosen) if any(holds_iterations(path) for path in chosen) else None
+    except NoReaderError as error:
+        return FoundLog(name, chosen, str(error))
 
 
 def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:

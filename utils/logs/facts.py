@@ -175,11 +175,6 @@ def allocator_memory(line: Line) -> Iterator[Memory]:
             )
 
 
-def is_bridge(line: Line) -> bool:
-    """Return True for a line that only Megatron Bridge prints."""
-    return "mem-max-allocated-gigabytes" in line.text or "MODEL_TFLOP/s/GPU" in line.text
-
-
 def parameter_count(known: Mapping[str, Fact]) -> Fact | None:
     """Return the number of parameters, if those of the printed ranks add up to the printed total in billions."""
     ranks = [fact for name, fact in known.items() if name.startswith("parameters_of_rank_")]

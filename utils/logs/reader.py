@@ -11,7 +11,7 @@ from pathlib import Path
 
 from utils.logs import join
 from utils.logs.events import FILE_NAME, event_steps
-from utils.logs.facts import allocator_memory, facts, is_bridge, parameter_count
+from utils.logs.facts import allocator_memory, facts, parameter_count
 from utils.logs.iterations import HuggingFaceDicts, iterations, our_steps, titan_steps
 from utils.logs.join import Joined
 from utils.logs.lines import Fact, IterationLine, Line, Memory, RunLog, lines
@@ -21,6 +21,8 @@ ASKED = "asked"
 """`where` of a fact that the caller knew and the log does not contain."""
 FEW_DIGITS = 4
 _SAME = {"mega", "bridge"}
+_OF_BRIDGE = ("mem-max-allocated-gigabytes", "MODEL_TFLOP/s/GPU")
+"""Words that only Megatron Bridge prints."""
 NO_ITERATION = "no line tells of an iteration"
 _OF_TOKENS = ("sequence_length", "global_batch_size", "world_size")
 
@@ -61,7 +63,7 @@ class _Reading:
         for name, value in facts(line):
             self.facts.setdefault((name, value), Fact(value, line.where))
         self._keep_largest(allocator_memory(line))
-        self.is_bridge = self.is_bridge or is_bridge(line)
+        self.is_bridge = self.is_bridge or any(word in line.text for word in _OF_BRIDGE)
 
     def add(self, iteration: IterationLine) -> None:
         """Add an iteration to its family."""
@@ -187,9 +189,10 @@ def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: 
     notes += [f"iteration {number} is left out: {why}" for number, why in excluded.items()]
     if digits is not None and digits <= FEW_DIGITS:
         notes.append(f"step times are known to {digits} significant digits, as the log prints them")
+    names = " + ".join(dict.fromkeys(one.format for one in iterations))
     return RunLog(
         framework=framework,
-        format=_format(framework, iterations),
+        format=names.replace("Megatron-LM", "Megatron Bridge") if framework == "bridge" else names,
         steps=steps,
         excluded=excluded,
         facts=found,
@@ -198,11 +201,6 @@ def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: 
         notes=tuple(notes),
         status="nan" if nan else "oom" if "out_of_memory" in found else "failed" if problems else "ok",
     )
-
-
-def _format(framework: str, iterations: Sequence[IterationLine]) -> str:
-    names = " + ".join(dict.fromkeys(one.format for one in iterations))
-    return names.replace("Megatron-LM", "Megatron Bridge") if framework == "bridge" else names
 
 
 def _contradict(found: Mapping[str, Fact], known: Mapping[str, int]) -> None:
