@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,18 @@ def test_bad_input_or_one_that_the_log_contradicts_is_one_line_and_exits_2(
 ) -> None:
     assert message in refused(extract.main, *arguments, "--output", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_event_file_without_its_reader_is_one_line_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_file_loader", None)
+    log = tmp_path / "llama" / "events.out.tfevents.nemo"
+    log.parent.mkdir()
+    shutil.copy(LOGS / log.name, log)
+    said = f"{log}: event files are read by TensorBoard, which is not installed"
+    assert said in refused(extract.main, "--log-file", log, "--model-name", "llama", "--output", tmp_path / "out")
+    assert run("--discover", tmp_path, "--output", tmp_path / "out") == 1 and said in capsys.readouterr().out
 
 
 EXP = "amd/root/llama3.1_8B-pretrain/logs"
