@@ -11,14 +11,13 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from utils.errors import quoted
 
-Content = TypeVar("Content")
 LARGEST_BYTES = 1 << 27
 """A result of a million steps has 85 MB."""
 DEEPEST = 40
@@ -125,19 +124,6 @@ def distinct(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         found.setdefault(os.path.realpath(path), path)
     return list(found.values())
-
-
-def read_each(
-    paths: Iterable[Path], read: Callable[[Path], Content], unusable: type[Exception]
-) -> tuple[tuple[Content, ...], tuple[str, ...]]:
-    """Return the contents of distinct files, and the errors of those that `read` refuses by raising `unusable`."""
-    found, errors = [], []
-    for path in distinct(paths):
-        try:
-            found.append(read(path))
-        except unusable as error:
-            errors.append(str(error))
-    return tuple(found), tuple(errors)
 
 
 def _reason(error: Exception) -> str:

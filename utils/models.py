@@ -298,9 +298,3 @@ def get(name: str, size: str = "full", *, proxy_layers: int = 4) -> ModelSpec:
     if not 1 <= proxy_layers < full.num_layers:
         raise UnknownModelError(f"PROXY_LAYERS: got {proxy_layers}, allowed: 1 to {full.num_layers - 1} for {name}")
     return replace(full, size="proxy", num_layers=proxy_layers)
-
-
-def named_in(text: str) -> list[str]:
-    """Return the models whose names occur in `text`, without a name that is a part of another one that occurs."""
-    found = [name for name in NAMES if name in text.lower()]
-    return [name for name in found if not any(name != other and name in other for other in found)]

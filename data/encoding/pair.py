@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,17 +26,19 @@ from data.engines.plain import Backend
 from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
 from data.reading.sources import require_each_once
-from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
+from utils.dataset.indexed import HEADER, bin_path, idx_path, manifest_path, write_index
 from utils.dataset.manifest import MANIFEST_VERSION, joined, name_of
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
-from utils.own_files import anything, note, require_apart, require_ours
+from utils.own_files import anything, content_of, json_with, note, require_apart, require_ours
 from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
 from utils.settings.keys import ON_BAD
 
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
 """Endings of files that data.clean reads, or that nothing here reads."""
+is_manifest = json_with("format_version", "documents", "sequences", "tokens", "bin_sha256", "idx_sha256")
+"""Recogniser of a manifest of any version."""
 
 
 def encode(
@@ -98,7 +101,20 @@ def check_places(inputs: Sequence[Path], tokenizer: Path, output_prefix: Path) -
 def _is_ours(prefix: Path, path: Path) -> bool:
     """Recognise a file of an earlier pair by its manifest, which is in the working folder if a run was killed."""
     manifests = (manifest_path(prefix), *folder_of(prefix).glob("manifest-*.json"))
-    return any(is_described(path, manifest) for manifest in manifests if manifest.exists())
+    return any(_is_described(path, manifest) for manifest in manifests if manifest.exists())
+
+
+def _is_described(path: Path, manifest: Path) -> bool:
+    """Recognise a `.bin` or `.idx` that `data.encode` wrote: it has the size that `manifest` records.
+
+    A pair of another program is not the suite's, although `data.verify` can write a manifest for it, which names no
+    input.
+    """
+    known = json.loads(content_of(manifest)) if is_manifest(manifest) else {}
+    if known.get("input") is None:
+        return False
+    index_bytes = HEADER.size + 12 * known["sequences"] + 8 * (known["documents"] + 1)
+    return bool(path.stat().st_size == (known["bin_bytes"] if path.suffix == ".bin" else index_bytes))
 
 
 def _move_manifest(manifest: dict[str, Any], prefix: Path) -> None:

@@ -13,10 +13,10 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 
+from evaluate.inputs.earlier_names import named_in
 from utils.input_files import files_below
 from utils.logs.events import FILE_NAME as EVENTS, NoReaderError
 from utils.logs.reader import holds_iterations
-from utils.models import named_in
 
 PRIMUS_PATH = "/workspace/Primus"
 """Folder of Primus in AMD's images; the environment variable PRIMUS_PATH overrides it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from utils.models import named_in
+from utils.models import NAMES
 from utils.results.schema import SECTIONS
 
 TIMES = ("raw_step_times", "step_times")
@@ -125,3 +125,9 @@ def filled(name: str, known: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """Return the section `name` with the known values; every other key is null and has `reason`."""
     values = {key: known.get(key) for key in SECTIONS[name]}
     return values | {"reasons": {key: reason for key, value in values.items() if value is None}}
+
+
+def named_in(text: str) -> list[str]:
+    """Return the models whose names occur in `text`, without a name that is a part of another one that occurs."""
+    found = [name for name in NAMES if name in text.lower()]
+    return [name for name in found if not any(name != other and name in other for other in found)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.partition import UNIT, format_of
 from utils.housekeeping.inventory import OUTPUT_LAYOUT
-from utils.input_files import files_below, read_each
+from utils.input_files import distinct, files_below
 from utils.results import probe_file, profile_file
 from utils.results.probe_file import Probe, ProbeError
 from utils.results.profile_file import Profile, ProfileError
 from utils.results.schema import Result, time_of
 
 PATTERN = "probe_*.json"
+Content = TypeVar("Content")
 Dated = TypeVar("Dated", Probe, Profile)
 LONGEST_APART = timedelta(days=7)
 """A rate of another week does not apply to a run, because drivers, clocks and caps change."""
@@ -82,7 +83,20 @@ def measured_rate(result: Result) -> Figure:
 def load_probes(paths: Iterable[Path]) -> Probes:
     """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
     ours = (file for file in files_around(paths, PATTERN, PATTERN) if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
-    return Probes(*read_each(ours, probe_file.read, ProbeError))
+    return Probes(*_read_each(ours, probe_file.read, ProbeError))
+
+
+def _read_each(
+    paths: Iterable[Path], read: Callable[[Path], Content], unusable: type[Exception]
+) -> tuple[tuple[Content, ...], tuple[str, ...]]:
+    """Return the contents of distinct files, and the errors of those that `read` refuses by raising `unusable`."""
+    found, errors = [], []
+    for path in distinct(paths):
+        try:
+            found.append(read(path))
+        except unusable as error:
+            errors.append(str(error))
+    return tuple(found), tuple(errors)
 
 
 def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str | None:
@@ -145,7 +159,7 @@ def load_profiles(paths: Iterable[Path]) -> Profiles:
     """
     files = files_around(paths, profile_file.NAME, f"{profile_file.FOLDER}/*/{profile_file.NAME}")
     ours = (file for file in files if file.parent.parent.name == profile_file.FOLDER)
-    return Profiles(*read_each(ours, profile_file.read, ProfileError))
+    return Profiles(*_read_each(ours, profile_file.read, ProfileError))
 
 
 def files_around(paths: Iterable[Path], name: str, beside: str) -> Iterator[Path]:

@@ -53,12 +53,6 @@ def test_an_untied_model_has_the_fingerprint_of_results_from_before_tied_ones():
     assert hashlib.sha256(text.encode()).hexdigest() == wanted
 
 
-@pytest.mark.parametrize(("text", "found"), [("Llama3.1_8B", ["llama"]), ("big-llama", ["big-llama"]), ("gpt", [])])
-def test_a_name_that_holds_another_name_is_found_alone(monkeypatch, text, found):
-    monkeypatch.setattr(models, "NAMES", ("llama", "big-llama"))
-    assert models.named_in(text) == found
-
-
 @pytest.mark.parametrize(
     ("name", "sequence_length", "causal", "gflops"),
     [

@@ -12,7 +12,6 @@ megatron-core checks only magic and version; it would notice a cut `.bin` or a w
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ import numpy.typing as npt
 from utils.dataset import manifest
 from utils.dataset.manifest import bin_path as bin_path, idx_path as idx_path, manifest_path as manifest_path
 from utils.errors import DataError, UnusableError
-from utils.own_files import content_of, json_with
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -40,7 +38,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 """Codes of the integer types (`DType` of the source above); 6 and 7 are floats and hold no token ids."""
 SMALL_VOCABULARY = 65500
 """Smallest vocabulary whose ids are int32 (`DType.optimal_dtype` of the source above)."""
-_HEADER = struct.Struct("<9sQBQQ")
+HEADER = struct.Struct("<9sQBQQ")
 _CHUNK_ENTRIES = 1 << 20
 """Entries of the index that are checked together: the index can be larger than the memory."""
 _AGAIN = "encode the text again (python -m data.encode) or copy the files again"
@@ -75,23 +73,6 @@ class Index:
         return int(self.sequence_lengths.sum(dtype=np.int64))
 
 
-is_manifest = json_with("format_version", "documents", "sequences", "tokens", "bin_sha256", "idx_sha256")
-"""Recogniser of a manifest of any version."""
-
-
-def is_described(path: Path, manifest: Path) -> bool:
-    """Recognise a `.bin` or `.idx` that `data.encode` wrote: it has the size that `manifest` records.
-
-    A pair of another program is not the suite's, although `data.verify` can write a manifest for it, which names no
-    input.
-    """
-    known = json.loads(content_of(manifest)) if is_manifest(manifest) else {}
-    if known.get("input") is None:
-        return False
-    index_bytes = _HEADER.size + 12 * known["sequences"] + 8 * (known["documents"] + 1)
-    return bool(path.stat().st_size == (known["bin_bytes"] if path.suffix == ".bin" else index_bytes))
-
-
 def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
     """Return the type of ids below `vocabulary_size` (added tokens included): uint16 below 65,500, else int32."""
     return np.dtype(np.uint16) if vocabulary_size < SMALL_VOCABULARY else np.dtype(np.int32)
@@ -119,7 +100,7 @@ def write_index(
     lengths = wide.astype("<i4")
     indices = np.asarray(document_indices, dtype="<i8")
     with path.open("wb") as file:
-        file.write(_HEADER.pack(MAGIC, VERSION, codes[0], len(lengths), len(indices)))
+        file.write(HEADER.pack(MAGIC, VERSION, codes[0], len(lengths), len(indices)))
         file.write(lengths.tobytes())
         file.write(pointers(lengths, dtype.itemsize).astype("<i8").tobytes())
         file.write(indices.tobytes())
@@ -135,11 +116,11 @@ def read_index(prefix: Path) -> Index:
     path = idx_path(prefix)
     _require(prefix, path)
     size = path.stat().st_size
-    if size < _HEADER.size:
-        raise DataError(f"{path}: got {size} bytes, wanted at least the {_HEADER.size} of its header; {_AGAIN}")
+    if size < HEADER.size:
+        raise DataError(f"{path}: got {size} bytes, wanted at least the {HEADER.size} of its header; {_AGAIN}")
     content = np.memmap(path, dtype=np.uint8, mode="r")
-    magic, version, code, sequences, entries = _HEADER.unpack(content[: _HEADER.size].tobytes())
-    wanted = _HEADER.size + 12 * sequences + 8 * entries
+    magic, version, code, sequences, entries = HEADER.unpack(content[: HEADER.size].tobytes())
+    wanted = HEADER.size + 12 * sequences + 8 * entries
     for is_bad, fault in (
         (magic != MAGIC, f"starts with {magic!r}, an .idx of Megatron with {MAGIC!r}; name another prefix"),
         (version != VERSION, f"got version {version}, wanted {VERSION}; {_AGAIN}"),
@@ -152,11 +133,11 @@ def read_index(prefix: Path) -> Index:
     ):
         if is_bad:
             raise DataError(f"{path}: {fault}")
-    lengths_end = _HEADER.size + 4 * sequences
+    lengths_end = HEADER.size + 4 * sequences
     pointers_end = lengths_end + 8 * sequences
     return Index(
         dtype=DTYPES[code],
-        sequence_lengths=content[_HEADER.size : lengths_end].view("<i4"),
+        sequence_lengths=content[HEADER.size : lengths_end].view("<i4"),
         sequence_pointers=content[lengths_end:pointers_end].view("<i8"),
         document_indices=content[pointers_end:].view("<i8"),
     )

@@ -11,6 +11,7 @@ import pytest
 from sides import compared
 
 from evaluate import compare, frame, validate
+from evaluate.inputs import earlier_names
 from example import put
 
 DEVICES = {"cuda": ("NVIDIA H100 80GB HBM3", 85.0), "rocm": ("AMD Instinct MI300X", 206.0)}
@@ -188,3 +189,11 @@ def test_a_comparison_names_unproven_items_first(tmp_path: Path) -> None:
 def test_a_figure_that_could_not_be_measured_is_unknown(tmp_path: Path) -> None:
     path = save(tmp_path, "cuda_llama", memory_metrics={"peak_memory_allocated_gb": float("nan")})
     assert "NaN" in path.read_text() and row(tmp_path)["peak_memory_allocated_gb"] is None
+
+
+@pytest.mark.parametrize(("text", "found"), [("Llama3.1_8B", ["llama"]), ("big-llama", ["big-llama"]), ("gpt", [])])
+def test_a_name_that_holds_another_name_is_found_alone(
+    monkeypatch: pytest.MonkeyPatch, text: str, found: list[str]
+) -> None:
+    monkeypatch.setattr(earlier_names, "NAMES", ("llama", "big-llama"))
+    assert earlier_names.named_in(text) == found
