@@ -28,7 +28,7 @@ from utils import models
 from utils.arguments import Parser, from_one, refusing, run
 from utils.errors import ForeignFileError
 from utils.input_files import InputFileError, require_regular
-from utils.logs.events import NoReaderError
+from utils.logs.events import EventFileError
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
 from utils.own_files import require_ours
 from utils.results import store
@@ -39,8 +39,7 @@ LARGEST_LOG_BYTES = 1 << 36
 """The log of a million iterations has less than a hundredth."""
 BAD_INPUT = (
     *(DiscoverError, LogFormatError, MissingError, models.UnknownModelError, ForeignFileError, store.ResultError),
-    NoReaderError,
-    OSError,
+    *(EventFileError, OSError),
 )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from evaluate.inputs.earlier_names import named_in
 from utils.input_files import files_below
-from utils.logs.events import FILE_NAME as EVENTS, NoReaderError
+from utils.logs.events import FILE_NAME as EVENTS, EventFileError
 from utils.logs.reader import holds_iterations
 
 PRIMUS_PATH = "/workspace/Primus"
@@ -122,7 +122,7 @@ def _found(folder: Path, key: Path, paths: Sequence[Path]) -> FoundLog | None:
     chosen = tuple(_fullest_levels(paths))
     try:
         return FoundLog(name, chosen) if any(holds_iterations(path) for path in chosen) else None
-    except NoReaderError as error:
+    except EventFileError as error:
         return FoundLog(name, chosen, str(error))
 
 

@@ -1,6 +1,7 @@
 """Names that the earlier formats use: our key, then the names under which its value is found, in order.
 
-A value of another type ("N/A" for a number) is unknown. No other names are tried.
+A value of another type ("N/A" for a number) is unknown. No other names are tried. `named_in` finds the models that a
+text names.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from utils.results.profile_file import Profile, ProfileError
 from utils.results.schema import Result, time_of
 
 PATTERN = "probe_*.json"
-Content = TypeVar("Content")
 Dated = TypeVar("Dated", Probe, Profile)
 LONGEST_APART = timedelta(days=7)
 """A rate of another week does not apply to a run, because drivers, clocks and caps change."""
@@ -87,9 +86,9 @@ def load_probes(paths: Iterable[Path]) -> Probes:
 
 
 def _read_each(
-    paths: Iterable[Path], read: Callable[[Path], Content], unusable: type[Exception]
-) -> tuple[tuple[Content, ...], tuple[str, ...]]:
-    """Return the contents of distinct files, and the errors of those that `read` refuses by raising `unusable`."""
+    paths: Iterable[Path], read: Callable[[Path], Dated], unusable: type[Exception]
+) -> tuple[tuple[Dated, ...], tuple[str, ...]]:
+    """Return what distinct files hold, and the errors of those that `read` refuses by raising `unusable`."""
     found, errors = [], []
     for path in distinct(paths):
         try:

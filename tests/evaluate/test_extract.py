@@ -178,7 +178,7 @@ def test_an_event_file_without_its_reader_is_one_line_with_the_remedy(
     log = tmp_path / "llama" / "events.out.tfevents.nemo"
     log.parent.mkdir()
     shutil.copy(LOGS / log.name, log)
-    said = f"{log}: event files are read by TensorBoard, which is not installed"
+    said = f"{log}: event files are read by TensorBoard, which cannot be imported here"
     assert said in refused(extract.main, "--log-file", log, "--model-name", "llama", "--output", tmp_path / "out")
     assert run("--discover", tmp_path, "--output", tmp_path / "out") == 1 and said in capsys.readouterr().out
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,15 @@ _FIELDS = {  # tag of the step time, which identifies the framework: framework, 
 }
 
 
-class NoReaderError(ValueError):
-    """TensorBoard, which reads event files, is not installed; the message names the file and what to do."""
+class EventFileError(ValueError):
+    """TensorBoard cannot read an event file, or is not there to do so; the message names the file and what to do."""
 
 
 def event_steps(path: Path) -> Iterator[IterationLine]:
-    """Yield every step of an event file that has a time; raise OSError if it cannot be read, and NoReaderError."""
+    """Yield every step of an event file that has a time.
+
+    Raises OSError if the file cannot be opened, and EventFileError as `_events` does.
+    """
     by_step: dict[int, dict[str, float]] = {}
     for event in _events(path):
         scalars = {value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")}
@@ -75,14 +79,17 @@ def _events(path: Path) -> Iterator[Any]:
         from google.protobuf.message import DecodeError
         from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
         from tensorboard.compat.proto.event_pb2 import Event
-    except ModuleNotFoundError as error:
-        raise NoReaderError(
-            f"{path}: event files are read by TensorBoard, which is not installed ({error}); "
+    except ImportError as error:
+        raise EventFileError(
+            f"{path}: event files are read by TensorBoard, which cannot be imported here ({error}); "
             f"pip install tensorboard=={TENSORBOARD}, or name the text log of the training"
         ) from error
     path.open("rb").close()  # TensorBoard's error for a file that cannot be read is none of Python's
-    for record in RawEventFileLoader(str(path)).Load():
-        try:
-            yield Event.FromString(record)
-        except DecodeError:  # a record whose checksum is right and whose content is no event
-            continue
+    try:
+        for record in RawEventFileLoader(str(path)).Load():
+            with suppress(DecodeError):  # the checksum is right, and the content is no event
+                yield Event.FromString(record)
+    except (MemoryError, OverflowError) as error:
+        raise EventFileError(
+            f"{path}: a record states a size beyond this machine's memory; name the text log of the training"
+        ) from error

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from utils.logs import reader
+from utils.logs.events import EventFileError
 from utils.logs.lines import value_of
 
 LOGS = Path(__file__).parent / "samples"
@@ -279,6 +280,12 @@ def test_an_event_file_that_ends_anywhere_or_has_a_broken_byte_gives_what_it_hol
                 assert steps.items() <= EVENTS["step_time"].items()
                 counts.add(len(steps))
     assert counts == set(range(7))
+
+
+def test_an_event_file_with_a_record_larger_than_any_memory_is_refused(log):
+    size = (1 << 60).to_bytes(8, "little") + bytes.fromhex("c4234e8e")  # and its checksum
+    with pytest.raises(EventFileError, match="made: a record states a size beyond this machine's memory"):
+        log(size, "events.out.tfevents.made")
 
 
 def test_what_the_caller_knows_fills_in_what_the_log_does_not_say():
