@@ -1,7 +1,7 @@
 """Make results of our schema from the logs of other trainings.
 
 Usage:   ./shell/extract.sh --log-file F|--discover DIR [OPTION ...]
-Reads:   logs of Primus, Megatron-LM, Megatron Bridge, NeMo, torchtitan, the Hugging Face Trainer
+Reads:   logs of Primus, Megatron-LM, Megatron Bridge, NeMo, torchtitan, the Hugging Face Trainer; TensorBoard's events
 Writes:  the file or folder of --output
 Exits:   0 every result is ok, 1 one is not (it is written with its reason), 2 bad input
 Example: ./shell/extract.sh --discover logs --output results

@@ -36,7 +36,7 @@ _FIELDS = {  # tag of the step time, which identifies the framework: framework, 
 
 
 class EventFileError(ValueError):
-    """TensorBoard cannot read an event file, or is not there to do so; the message names the file and what to do."""
+    """An event file cannot be read, or TensorBoard cannot be imported; the message names the file and what to do."""
 
 
 def event_steps(path: Path) -> Iterator[IterationLine]:
