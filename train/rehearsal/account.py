@@ -57,9 +57,8 @@ def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str,
     """Return the account of one rank after its steps: memory at the fullest moment, and the events of a whole step."""
     from train.rehearsal.events import Collective, HostRead, Operator
 
-    events = steps.events(config)
     rows: dict[type, list[dict[str, Any]]] = {Operator: [], Collective: [], HostRead: []}
-    for event, count in events.items():
+    for event, count in steps.events(config).items():
         rows[type(event)].append(asdict(event) | {"count": count})
     rows[Operator].sort(key=lambda row: (row["flops"] * row["count"], row["bytes"] * row["count"]), reverse=True)
     rows[Collective].sort(key=lambda row: row["bytes"] * row["count"], reverse=True)

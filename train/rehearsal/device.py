@@ -202,11 +202,20 @@ def _to_without_copy(original: Any) -> Any:
 def lend_data(ledger: Ledger) -> None:
     """Let torch do without the data of tensors, with a device or on the CPU, for this process.
 
-    `torch.tensor` takes them among its numbers, and makes a number on the device without a copy.
+    `torch.tensor` takes them among its numbers, and makes a number on the device without a copy. The ledger notes the
+    new size of a storage that is resized, which is no operator.
     """
     torch.autograd.set_multithreading_enabled(False)  # dispatch modes belong to a thread
     replace(torch.nn.Module, _apply=_apply)
     replace(FakeTensor, data=property(DATA.__get__, _set_data), data_ptr=_address)
+    resize = torch.UntypedStorage.resize_
+
+    def resize_and_note(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        changed = resize(storage, size)
+        ledger.memory.resized(storage)
+        return changed
+
+    replace(torch.UntypedStorage, resize_=resize_and_note)
     # by this list torch decides whether an optimizer may update all its tensors with one call
     sys.modules["torch.optim.optimizer"]._foreach_supported_types.append(FakeTensor)
     has_device, original = ledger.device.type != "cpu", torch.tensor

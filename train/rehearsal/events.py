@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
 OVERWRITING = ("copy_", "zero_", "fill_", "normal_", "uniform_", "_foreach_copy_", "_foreach_zero_")
 """In-place operators that do not read the tensor they write."""
@@ -19,8 +19,6 @@ PICKING = ("embedding", "index", "index_select", "gather")
 """Operators that read only the chosen elements of their first tensor."""
 SCATTERING = ("index_put_", "index_put", "_index_put_impl_", "index_add_", "scatter_", "scatter_add_")
 """Operators that read and write only the chosen elements of their first tensor, as many as their last one has."""
-CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
-"""Has no formula in torch."""
 WITHOUT_WORK = (
     *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias"),
     *("_unsafe_view", "lift_fresh", "set_", "resize_", "record_stream", "is_same_size"),
@@ -125,10 +123,6 @@ def _written(func: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> int:
     """Return the floating-point operations of a call by torch's formulas; 0 for what is no product."""
-    if base_name(func) == CPU_ATTENTION:
-        return int(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))
-    if base_name(func) == f"{CPU_ATTENTION}_backward":
-        return int(sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4])))
     formula = _formula(func)
     if formula is None:
         return 0
@@ -139,8 +133,8 @@ def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result
 
 @cache
 def _formula(func: Any) -> Any:
-    """Return torch's formula, for `addmm_` that of `addmm`; None where there is none."""
+    """Return torch's formula, for `addmm_` that of `addmm`, for attention on a CPU that of flash, else None."""
     packet, name = func._overloadpacket, base_name(func)
-    if packet not in flop_registry and func.namespace == "aten" and name.endswith("_"):
-        packet = getattr(torch.ops.aten, name.removesuffix("_"), packet)
+    if packet not in flop_registry and func.namespace == "aten":
+        packet = getattr(torch.ops.aten, name.removesuffix("_").replace("_for_cpu", ""), packet)
     return flop_registry.get(packet)

@@ -6,12 +6,13 @@ It stands above `FakeTensorMode`: tensors have shapes, dtypes, devices and stora
 from __future__ import annotations
 
 import sys
+import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -108,9 +109,7 @@ class Memory:
             self.peak_by_kind = {kind: self.bytes_by_kind[kind] for kind in KINDS}
 
     def _free(self, key: int) -> None:
-        block = self._blocks.pop(key)
-        self.total_bytes -= block.bytes
-        self.bytes_by_kind[block.kind] -= block.bytes
+        self._set_size(self._blocks.pop(key), 0)
 
 
 class Ledger(TorchDispatchMode):
@@ -129,22 +128,6 @@ class Ledger(TorchDispatchMode):
         self.segment: Counter[Event] | None = None
         self._logits = logits
         self._region: _Region | None = None
-        self._resize = torch.UntypedStorage.resize_
-
-    def __enter__(self) -> Any:
-        original, memory = self._resize, self.memory
-
-        def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-            changed = original(storage, size)
-            memory.resized(storage)
-            return changed
-
-        replace(torch.UntypedStorage, resize_=resize)
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        replace(torch.UntypedStorage, resize_=self._resize)
-        super().__exit__(*error)
 
     @property
     def phase(self) -> str:
@@ -325,20 +308,16 @@ def _collective(func: Any, args: Any) -> Collective:
         group = resolve_group(args[-1])
         return Collective(name, largest, group.group_desc, group.size())
     for argument in args:
-        try:
+        with suppress(RuntimeError, TypeError):  # of what is no group
             group = dist.ProcessGroup.unbox(argument)
-        except (RuntimeError, TypeError):
-            continue
-        return Collective(name, largest, group.group_desc, group.size())
+            return Collective(name, largest, group.group_desc, group.size())
     return Collective(name, largest, "", 0)
 
 
 def _caller() -> str:
     """Return file, line and function of the innermost caller that is neither torch nor the rehearsal."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
         path = Path(frame.f_code.co_filename)
         if TORCH not in path.parents and HERE not in path.parents and path.is_absolute():
-            return f"{'/'.join(path.parts[-3:])}:{frame.f_lineno} {frame.f_code.co_name}"
-        frame = frame.f_back
+            return f"{'/'.join(path.parts[-3:])}:{line} {frame.f_code.co_name}"
     return "unknown"

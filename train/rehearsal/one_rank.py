@@ -11,6 +11,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -93,22 +94,13 @@ def lend_ranks(rank: int, ranks: int, ledger: Ledger) -> None:
 
     for module in (dist, dist.distributed_c10d):
         replace(module, new_group=new_group, all_gather_object=all_gather_object, barrier=lambda *_, **__: None)
-    replace(DeviceMesh, __init__=_with_data(DeviceMesh.__init__))
-    init_device_mesh = _with_data(device_mesh.init_device_mesh)
+    # torch reads the ranks of a mesh from a tensor, which therefore has data
+    replace(DeviceMesh, __init__=unset_fake_temporarily()(DeviceMesh.__init__))
+    init_device_mesh = unset_fake_temporarily()(device_mesh.init_device_mesh)
     for module in (dist, device_mesh, _fsdp_init):
         replace(module, init_device_mesh=init_device_mesh)
     # it makes a device of a name and the current device, which here is a device already
     replace(_fully_shard, _get_device_from_mesh=lambda mesh: ledger.device)
-
-
-def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose tensors have data: torch reads the ranks of a mesh from one."""
-
-    def real(*args: Any, **keywords: Any) -> Any:
-        with unset_fake_temporarily():
-            return function(*args, **keywords)
-
-    return real
 
 
 def train_mega(
@@ -123,7 +115,7 @@ def train_mega(
     initialize(config)
     training = build(config, spec, None, samples(config))
     training.loader = (micro_batch(config) for _ in itertools.count())
-    training.optimizer.step = steps.in_optimizer(training.optimizer.step)
+    training.optimizer.step = steps.in_optimizer()(training.optimizer.step)
     steps.watch(training.model)
     run(config, training, steps)
 
@@ -141,7 +133,7 @@ def train_hf(
         {"input_ids": batch["tokens"], "labels": batch["labels"], "shift_labels": batch["labels"]}
         for batch in (micro_batch(config) for _ in range(count))
     ]
-    training._clip_grad_norm = steps.in_optimizer(training._clip_grad_norm)
+    training._clip_grad_norm = steps.in_optimizer()(training._clip_grad_norm)
     steps.watch(training.model)
     run(training, steps)
 
@@ -212,17 +204,14 @@ class Steps:
         self._model = model
         model.register_forward_pre_hook(lambda *_: self._begin_micro_batch())
 
-    def in_optimizer(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function whose events belong to the optimizer's step."""
-
-        def inside(*args: Any, **keywords: Any) -> Any:
-            before, self._ledger.is_in_optimizer = self._ledger.is_in_optimizer, True
-            try:
-                return function(*args, **keywords)
-            finally:
-                self._ledger.is_in_optimizer = before
-
-        return inside
+    @contextmanager
+    def in_optimizer(self) -> Iterator[None]:
+        """Count the events of a block, or of a function decorated with it, in the optimizer's step."""
+        before, self._ledger.is_in_optimizer = self._ledger.is_in_optimizer, True
+        try:
+            yield
+        finally:
+            self._ledger.is_in_optimizer = before
 
     def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Return an iterator over the micro batches."""
@@ -254,13 +243,10 @@ class Steps:
 
         The micro batches that were not run are like the last but one that was, which is in the steady state.
         """
-        total: Counter[Event] = Counter()
-        for segment in self.segments:
-            total.update(segment)
+        total: Counter[Event] = sum(self.segments, Counter())
         left_out = config.gradient_accumulation - (len(self.segments) - 1)
-        if left_out:
-            for event, count in self.segments[-2].items():
-                total[event] += left_out * count
+        for event, count in self.segments[-2].items():
+            total[event] += left_out * count
         return total
 
     def _begin_step(self) -> None:
