@@ -8,6 +8,7 @@ Imports torch only: the ranks of Primus load it by its path (train/prim/on_cpu).
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import defaultdict
@@ -31,7 +32,6 @@ _CUDA_ON_CPU: dict[str, Callable[..., Any]] = {
     # work that waits until CUDA starts: only the random state, which full recomputation also sets on the CPU
     "_lazy_call": lambda callable, **_: None,
 }
-_active: list[TorchFunctionMode] = []
 
 
 class _CudaMeansCpu(TorchFunctionMode):
@@ -46,20 +46,17 @@ class _CudaMeansCpu(TorchFunctionMode):
         return func(*args, **keywords)
 
 
+@functools.cache
 def redirect() -> None:
     """Send megatron-core's CUDA calls to the CPU for the rest of this process; once, and only without a GPU."""
     if torch.cuda.is_available():
         raise RuntimeError("a GPU is visible: the CPU redirection would hide it")
-    if _active:
-        return
     for name, stand_in in _CUDA_ON_CPU.items():
         setattr(torch.cuda, name, stand_in)
     setattr(torch.cuda.random, "get_rng_state", _CUDA_ON_CPU["get_rng_state"])  # noqa: B010 - mypy refuses the plain assignment
     setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)  # noqa: B010
     setattr(torch.Tensor, "type", _type_as_on_cuda(torch.Tensor.type))  # noqa: B010
-    mode = _CudaMeansCpu()
-    mode.__enter__()
-    _active.append(mode)
+    _CudaMeansCpu().__enter__()
 
 
 def redirect_framework() -> None:
@@ -185,9 +182,7 @@ def _answer(owner: Any, answer: Callable[[], Any], *names: str) -> None:
 
 
 def _is_cuda(value: object) -> bool:
-    if isinstance(value, torch.device):
-        return value.type == "cuda"
-    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+    return isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
 
 
 def _type_as_on_cuda(original: Any) -> Any:

@@ -43,12 +43,10 @@ class Needed:
 
     def missing(self) -> str | None:
         """Return the place of what is missing, None where everything is there; raises what an import raises."""
-        found: Any = importlib.import_module(f"{PACKAGE}.{self.module}")
+        found: Any = getattr(importlib.import_module(f"{PACKAGE}.{self.module}"), self.name, None)
         place = f"{self.module}.{self.name}"
-        for part in self.name.split("."):
-            if not hasattr(found, part):
-                return place
-            found = getattr(found, part)
+        if found is None:
+            return place
         if self.method is not None:
             found = getattr(found, self.method)
         if not self.parameters:

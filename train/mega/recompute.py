@@ -11,9 +11,9 @@ Both give the numbers of a training without: the same functions run on the same 
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,11 +37,12 @@ LINEAR_SETTINGS = tuple(inspect.signature(Linear.forward).parameters)[3:]
 
 def settings(recompute: str, with_engine: bool) -> dict[str, Any]:
     """Return megatron-core's settings for a value of RECOMPUTE."""
-    if recompute == "none":
-        return {}
-    if recompute == "full":
-        return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    return {"recompute_granularity": "selective", "recompute_modules": ["mlp"] if with_engine else []}
+    kinds: dict[str, dict[str, Any]] = {
+        "none": {},
+        "selective": {"recompute_granularity": "selective", "recompute_modules": ["mlp"] if with_engine else []},
+        "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+    }
+    return kinds[recompute]
 
 
 class _LinearFromRecipe(torch.autograd.Function):
@@ -96,26 +97,24 @@ def use_recipes(layer_spec: Any) -> None:
 
 def connect(model: GPTModel) -> None:
     """Give each of these linear layers its recipe whenever what comes before it has run."""
-    is_fused = model.config.bias_activation_fusion
+    activate = _fused_activation if model.config.bias_activation_fusion else _plain_activation
     for layer in model.decoder.layers:
-        _follow(layer.input_layernorm, layer.self_attention.linear_qkv)
-        _follow(layer.pre_mlp_layernorm, layer.mlp.linear_fc1)
-        activate = _fused_activation if is_fused else _plain_activation
-        layer.mlp.linear_fc1.register_forward_hook(_activation_hook(layer.mlp.linear_fc2, activate))
+        _follow(layer.input_layernorm, layer.self_attention.linear_qkv, _normalize)
+        _follow(layer.pre_mlp_layernorm, layer.mlp.linear_fc1, _normalize)
+        _follow(layer.mlp.linear_fc1, layer.mlp.linear_fc2, lambda _, __, output: partial(activate, output[0]))
 
 
-def _follow(norm: torch.nn.Module, linear: InputFromRecipe) -> None:
-    def remember(_: torch.nn.Module, arguments: tuple[torch.Tensor, ...], __: torch.Tensor) -> None:
-        linear.recipe = lambda: norm.forward(*arguments)
+def _follow(module: torch.nn.Module, linear: InputFromRecipe, recipe_after: Callable[..., Recipe]) -> None:
+    """Give `linear` a recipe made of `module`, its arguments and its result; the recipe keeps only what it needs."""
 
-    norm.register_forward_hook(remember)
+    def remember(*run: Any) -> None:
+        linear.recipe = recipe_after(*run)
+
+    module.register_forward_hook(remember)
 
 
-def _activation_hook(linear: InputFromRecipe, activate: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    def remember(_: torch.nn.Module, __: Any, output: tuple[torch.Tensor, None]) -> None:
-        linear.recipe = lambda: activate(output[0])
-
-    return remember
+def _normalize(norm: torch.nn.Module, arguments: tuple[torch.Tensor, ...], _: torch.Tensor) -> Recipe:
+    return partial(norm.forward, *arguments)
 
 
 def _plain_activation(gate_and_up: torch.Tensor) -> torch.Tensor:
@@ -139,4 +138,4 @@ def mlp_parts(layer_spec: Any) -> Any:
     Up to 0.16 a specification of its own; in 0.19 a `functools.partial` that builds the MLP.
     """
     mlp = layer_spec.submodules.mlp
-    return mlp.keywords["submodules"] if isinstance(mlp, functools.partial) else mlp.submodules
+    return mlp.keywords["submodules"] if isinstance(mlp, partial) else mlp.submodules

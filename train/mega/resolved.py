@@ -43,29 +43,26 @@ def read(
     scheduler: OptimizerParamScheduler,
 ) -> dict[str, Any]:
     """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps)."""
-    micro, accumulation = config.micro_batch_size, config.gradient_accumulation
-    batch = micro * accumulation * parallel_state.get_data_parallel_world_size()
-    return batch_facts(config.train_iterations, micro, accumulation, batch, loader) | built_facts(
-        model, optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps
-    )
+    return batch_facts(
+        config.train_iterations, config.micro_batch_size, config.gradient_accumulation, loader
+    ) | built_facts(model, optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps)
 
 
-def batch_facts(
-    steps: int, micro_batch: int, accumulation: int, global_batch: int, loader: DataLoader[Any]
-) -> dict[str, Any]:
+def batch_facts(steps: int, micro_batch: int, accumulation: int, loader: DataLoader[Any]) -> dict[str, Any]:
     """Return the facts of batch, data and parallelism of a training by megatron-core."""
     samples: Any = loader.dataset
+    replicas = parallel_state.get_data_parallel_world_size()
     return {
         "max_steps": steps,
         "micro_batch_size": micro_batch,
         "gradient_accumulation": accumulation,
-        "global_batch_size": global_batch,
+        "global_batch_size": micro_batch * accumulation * replicas,
         "sequence_length": samples.config.sequence_length,
         "num_gpus": torch.distributed.get_world_size(),
         "tp": parallel_state.get_tensor_model_parallel_world_size(),
         "pp": parallel_state.get_pipeline_model_parallel_world_size(),
         "cp": parallel_state.get_context_parallel_world_size(),
-        "dp": parallel_state.get_data_parallel_world_size(),
+        "dp": replicas,
         "seed": samples.config.random_seed,
         "dataloader_workers": loader.num_workers,
     }
@@ -73,8 +70,7 @@ def batch_facts(
 
 def calculated_batch(steps: int, loader: DataLoader[Any]) -> dict[str, Any]:
     """Return `batch_facts` of a framework that keeps its batch in megatron-core's calculator of micro batches."""
-    sizes = calculator.get_micro_batch_size(), calculator.get_num_microbatches()
-    return batch_facts(steps, *sizes, calculator.get_current_global_batch_size(), loader)
+    return batch_facts(steps, calculator.get_micro_batch_size(), calculator.get_num_microbatches(), loader)
 
 
 def built_facts(
@@ -166,12 +162,14 @@ def _decay_multiple(group: Mapping[str, Any]) -> float | None:
 
 
 def _state_precision(optimizer: MegatronOptimizer) -> str:
-    """Return the precision of Adam's two moments; torch's Adam keeps them like the float32 weights that it updates."""
+    """Return the precision of Adam's two moments.
+
+    torch's Adam keeps them like the float32 weights that it updates: without the precision-aware optimizer a
+    configuration of megatron-core has no other dtypes of the moments (OptimizerConfig.__post_init__, 0.12 to 0.19).
+    """
     inner, settings = inner_optimizer(optimizer), optimizer.config
     if isinstance(inner, FusedAdamW):
         return PRECISIONS[inner.state_dtype]
-    if not settings.use_precision_aware_optimizer:
-        return "fp32"
     return PRECISIONS[max(settings.exp_avg_dtype, settings.exp_avg_sq_dtype, key=lambda dtype: dtype.itemsize)]
 
 
