@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -28,7 +29,7 @@ from torch.utils.data import DataLoader
 
 from train.bridge import recipe as bridge_recipe
 from train.common import trainer
-from train.common.loading import TimedBatches, tie_workers
+from train.common.loading import tie_workers, timed_batches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -96,7 +97,7 @@ class Bridge(trainer.Framework):
 
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
         """Build and train by Bridge's own function."""
-        timed, build, kept = TimedBatches(recorder), loaders.build_pretraining_data_loader, []
+        timed, build, kept = timed_batches(recorder), loaders.build_pretraining_data_loader, []
 
         def build_and_keep(*arguments: Any, **named: Any) -> Any:
             loader = build(*arguments, **named)
@@ -116,7 +117,7 @@ class Bridge(trainer.Framework):
 
         recipe = bridge_recipe.make(job.config, job.spec, lambda: data.dataset)
         recipe.model.register_pre_wrap_hook(fill)  # before DDP and the optimizer, which copies the weights
-        with trainer.replaced((loaders, "build_pretraining_data_loader", build_and_keep)):
+        with mock.patch.object(loaders, "build_pretraining_data_loader", build_and_keep):
             pretrain(recipe, timed_step, callbacks=[Benchmark(recorder, lambda: kept[0], ready)])
 
     def facts(self, job: Job, built: Built) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from lightning.pytorch import Callback
 from megatron.core import optimizer as megatron_optimizer, parallel_state
 
 from train.common import trainer
-from train.common.loading import TimedBatches
+from train.common.loading import timed_batches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -74,7 +74,7 @@ class Nemo(trainer.Framework):
 
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
         """Build and train by NeMo's own function; NeMo makes the data set."""
-        config, spec, timed = job.config, job.spec, TimedBatches(recorder)
+        config, spec, timed = job.config, job.spec, timed_batches(recorder)
 
         def when_built(training: Any) -> None:
             def fill(weights: WeightSource) -> None:

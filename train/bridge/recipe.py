@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
+from unittest import mock
 
 import torch
 from megatron.bridge import AutoBridge
@@ -22,7 +23,6 @@ from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
 from megatron.core.transformer.enums import AttnBackend
 
 from train.bridge import cpu as bridge_cpu
-from train.common import trainer
 from train.hf.model import build_config
 from train.settings_map.map import overrides, set_field
 from utils.errors import ConfigError
@@ -71,12 +71,12 @@ def recipe_of(model: str) -> Callable[[], ConfigContainer]:
     return function
 
 
-def _from_spec(config: RunConfig, spec: ModelSpec) -> AbstractContextManager[None]:
+def _from_spec(config: RunConfig, spec: ModelSpec) -> AbstractContextManager[Any]:
     """Give a recipe transformers' configuration of the spec where it would read the release's from the Hub."""
     described = build_config(spec, config.init_std)
     described.architectures = [MODELS[spec.name].transformers + "ForCausalLM"]
     from_spec = classmethod(lambda cls, *_, **__: cls.from_hf_config(described))
-    return trainer.replaced((AutoBridge, "from_hf_pretrained", from_spec))
+    return mock.patch.object(AutoBridge, "from_hf_pretrained", from_spec)
 
 
 def _precision(name: str) -> MixedPrecisionConfig:

@@ -48,9 +48,6 @@ class FusedAdamW(torch.optim.Optimizer):
     Gradients are read as `GRADIENT_NAMES` lists. The caller clears those that `zero_grad` does not know.
     """
 
-    clip_coefficient: torch.Tensor | None
-    """One number on the weights' device; every gradient is multiplied by it inside the step. None means 1."""
-
     def __init__(
         self,
         params: Any,
@@ -63,7 +60,8 @@ class FusedAdamW(torch.optim.Optimizer):
         """Take parameters or groups as torch.optim.AdamW does; `state_dtype` is float32 or bf16."""
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "step": 0})
         self.state_dtype = state_dtype
-        self.clip_coefficient = None
+        self.clip_coefficient: torch.Tensor | None = None
+        """One number on the weights' device; every gradient is multiplied by it inside the step. None means 1."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -14,7 +14,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -85,17 +85,14 @@ def tie_workers(loader: DataLoader[Any]) -> None:
     loader.worker_init_fn = start
 
 
-class TimedBatches:
-    """Gives the iterator that a framework hands to each micro batch in the form that the recorder times."""
+def timed_batches(recorder: StepRecorder) -> Callable[[Any], Iterator[Any]]:
+    """Return a function that gives the iterator of a framework in the form that the recorder times.
 
-    def __init__(self, recorder: StepRecorder) -> None:
-        self._recorder = recorder
-        self._taken: Any = None
-        self._timed: Iterator[Any] = iter(())
+    A framework hands the same iterator to each micro batch, and as long as it is the same, so is the result.
+    """
 
-    def __call__(self, batches: Any) -> Iterator[Any]:
-        """Return the timed iterator over `batches`, the same one as long as they are the same."""
-        if batches is not self._taken:
-            items = iter(partial(next, batches, _END), _END)  # batches may have `__next__` alone
-            self._taken, self._timed = batches, self._recorder.timed(items)
-        return self._timed
+    @lru_cache(maxsize=1)
+    def timed(batches: Any) -> Iterator[Any]:
+        return recorder.timed(iter(partial(next, batches, _END), _END))  # batches may have `__next__` alone
+
+    return timed

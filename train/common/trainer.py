@@ -10,8 +10,7 @@ import shlex
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -173,19 +172,6 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
     framework.run(job, data, source, report.recorder, ready)
     if report.is_reporter:
         print_end(job, report)
-
-
-@contextmanager
-def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Give attributes of a library other values until the block ends; each change is a holder, a name and a value."""
-    before = [(holder, name, vars(holder)[name]) for holder, name, _ in changes]
-    for holder, name, value in changes:
-        setattr(holder, name, value)
-    try:
-        yield
-    finally:
-        for holder, name, value in before:
-            setattr(holder, name, value)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections import ChainMap
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -103,10 +104,8 @@ def _threads() -> ThreadPoolExecutor:
 
 def combined_digest(digests: dict[str, str]) -> str:
     """Return one sha256 over the digests of all parameters, gathered from the ranks, each of which may hold a part."""
-    everything: dict[str, str] = dict(digests)
+    parts = [digests]
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        parts: list[dict[str, str]] = [{}] * torch.distributed.get_world_size()
+        parts = [{}] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(parts, digests)
-        for part in parts:
-            everything |= part
-    return sha256_json(everything)
+    return sha256_json(ChainMap(*parts))

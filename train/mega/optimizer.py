@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from typing import Any
+from unittest import mock
 
 import torch
 from megatron.core import optimizer as megatron_optimizer
@@ -21,7 +22,6 @@ from megatron.core.optimizer import (
     get_megatron_optimizer,
 )
 
-from train.common import trainer
 from train.common.adamw import FusedAdamW
 from train.common.kernels import DTYPES
 from utils.errors import ConfigError
@@ -95,15 +95,14 @@ def build_optimizer(config: RunConfig, model: DistributedDataParallel) -> Device
     settings.main_grads_dtype = DTYPES[config.gradient_dtype]
     settings.exp_avg_dtype = settings.exp_avg_sq_dtype = DTYPES[config.optimizer_state]
     # two modules of megatron-core hold the class of Adam that their import has found
-    with trainer.replaced(
-        (megatron_optimizer, "Adam", _adam),
-        (megatron_optimizer, "USING_PYTORCH_OPTIMIZER", False),
-        (
+    with (
+        mock.patch.object(distrib_optimizer, "Adam", FusedAdamW),
+        mock.patch.multiple(
             megatron_optimizer,
-            "is_te_min_version",
-            lambda version: False,
-        ),  # its own needs TransformerEngine
-        (distrib_optimizer, "Adam", FusedAdamW),
+            Adam=_adam,
+            USING_PYTORCH_OPTIMIZER=False,
+            is_te_min_version=lambda version: False,  # its own needs TransformerEngine
+        ),
     ):
         built = get_megatron_optimizer(settings, [model])
     return DeviceNormOptimizer(built.chained_optimizers)
