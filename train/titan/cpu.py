@@ -11,8 +11,7 @@ from __future__ import annotations
 import collections
 import sys
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,9 +37,16 @@ def redirect() -> None:
         setattr(torch.cpu, name, answer)
     barrier = torch.distributed.barrier
     setattr(torch.distributed, "barrier", lambda group=None, async_op=False, device_ids=None: barrier(group, async_op))  # noqa: B010
-    with _import_without_triton():
-        import torchtitan.models.llama3
-        import torchtitan.models.qwen3  # noqa: F401
+    from torch._inductor import compile_fx  # noqa: F401 - first: it must find that there is no Triton
+
+    # gone after the import: nothing later may take them for the real ones
+    stand_ins = {} if "triton" in sys.modules else _triton()
+    sys.modules.update(stand_ins)
+    import torchtitan.models.llama3
+    import torchtitan.models.qwen3  # noqa: F401
+
+    for name in stand_ins:
+        del sys.modules[name]
 
 
 def sum_only(model: torch.nn.Module) -> None:
@@ -50,22 +56,10 @@ def sum_only(model: torch.nn.Module) -> None:
             module.set_force_sum_reduction_for_comms(True)
 
 
-@contextmanager
-def _import_without_triton() -> Iterator[None]:
-    """Let a module that decorates kernels with Triton be imported where Triton is missing."""
-    import torch._inductor.compile_fx  # noqa: F401 - first: it must find that there is no Triton
-
-    if "triton" in sys.modules:
-        yield
-        return
+def _triton() -> dict[str, types.ModuleType]:
+    """Return stand-ins for the modules of Triton, with which a module that decorates kernels can be imported."""
     language = types.ModuleType("triton.language")
     language.constexpr = int  # type: ignore[attr-defined]
     triton = types.ModuleType("triton")
     triton.jit, triton.language = lambda kernel: kernel, language  # type: ignore[attr-defined]
-    names = {"triton": triton, "triton.language": language}
-    sys.modules.update(names)
-    try:
-        yield
-    finally:
-        for name in names:
-            del sys.modules[name]
+    return {"triton": triton, "triton.language": language}
