@@ -11,7 +11,6 @@ values that it used, so the result records the differences.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,15 +63,16 @@ def environment(
     """Return the environment for Primus's launcher; the user's variables precede those of AMD's benchmark.
 
     `gpu` is a name like MI300X, `of_launcher` holds the variables by which the launcher gets its files. An image and
-    the environment for a CPU are complete, so the launcher's pip is off there. Raises ConfigError where the user has
-    selected GPUs in a way that Primus's launcher overrides.
+    the environment for a CPU are complete, so the launcher's pip is off there. On one machine the port is a free one,
+    so that jobs do not collide; Primus's own is always 1234.
     """
+    from torch.distributed.elastic.utils.distributed import get_free_port
+
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     recommended = {name: str(cache / folder) for name, folder in CACHES.items()}
     if config.platform == "cpu" or "TPRIMAT_IN_CONTAINER" in environ:
         recommended["PRIMUS_SKIP_PIP"] = "1"
     if config.platform != "cpu":
-        check_visible(config.ranks_per_node, environ)
         recommended |= AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
     ours = {
         **of_launcher,
@@ -80,7 +80,7 @@ def environment(
         "NODE_RANK": str(config.node_rank),
         "GPUS_PER_NODE": str(config.ranks_per_node),
         "MASTER_ADDR": "localhost" if config.nodes == 1 else str(config.master_addr),
-        "MASTER_PORT": str(_free_port() if config.nodes == 1 else config.master_port),
+        "MASTER_PORT": str(get_free_port() if config.nodes == 1 else config.master_port),
     }
     return recommended | _without_ours(environ) | ours
 
@@ -111,13 +111,6 @@ def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _is_ours(entry: str) -> bool:
     return Path(entry).absolute().is_relative_to(ROOT)
-
-
-def _free_port() -> int:
-    """Return a free port, so that jobs on one machine do not collide; Primus's own is always 1234."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
 
 
 def cpu_environment(python: Path, workspace: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

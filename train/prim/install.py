@@ -99,11 +99,6 @@ class Primus:
             return {"PRIMUS_GPU_MODEL": gpu}
         return {"EXP": str(experiment), "TRAIN_LOG": str(train_log)}
 
-    @property
-    def builds_arguments(self) -> bool:
-        """True where Primus builds Megatron's arguments itself (v26.2 and later), and passes over unknown keys."""
-        return (self.root / "primus" / "backends" / "megatron" / "argument_builder.py").is_file()
-
     def defaults(self, model: str) -> dict[str, Any]:
         """Return every key that a YAML for this model may override, with its default.
 

@@ -12,12 +12,13 @@ import shutil
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from train.common.trainer import model_differences
 from train.job.job import Job, profile_folder
 from train.job.recorder import NonFiniteError, Samples
 from train.job.report import IncompleteError, JobReport, MismatchError, add_samples
@@ -56,12 +57,10 @@ class Follower:
     """Reader of Primus's output, which it also passes on: arguments, environment, learning rates, progress.
 
     After each new iteration line it prints a progress line in the suite's own format, which the watchdog of the job and
-    the view of the matrix read. `check` is called with the arguments once their table is complete; it returns a text
-    where they are wrong, else None.
+    the view of the matrix read.
     """
 
-    def __init__(self, check: Callable[[Arguments], str | None], total_steps: int, profiled: range = range(0)) -> None:
-        """`profiled` has the numbers of the profiled steps."""
+    def __init__(self, job: Job) -> None:
         self.arguments = Arguments()
         self.environment: dict[str, str] = {}
         """Variables that Primus's launcher prints after setting them."""
@@ -75,10 +74,8 @@ class Follower:
         self.step_ends: dict[int, float] = {}
         """`time.perf_counter` when the line of each iteration came, which Primus prints as it ends."""
         self.mismatch: str | None = None
-        """Result of `check`."""
-        self._check = check
-        self._total_steps = total_steps
-        self._profiled = profiled
+        """Result of `check_arguments` once the table of arguments is complete."""
+        self._job = job
         self._seconds: list[float] = []
 
     def take(self, line: str) -> None:
@@ -87,7 +84,7 @@ class Follower:
         was_complete = self.arguments.is_complete
         self.arguments.take(line)
         if self.arguments.is_complete and not was_complete:
-            self.mismatch = self._check(self.arguments)
+            self.mismatch = check_arguments(self._job, self.arguments)
         text = plain(line)
         if variable := printed_variable(text):
             self.environment[variable[0]] = variable[1]
@@ -109,17 +106,30 @@ class Follower:
         if seen.step_time is None or seen.number <= max(self.step_ends, default=0):
             return
         self.step_ends[seen.number] = time.perf_counter()
+        config = self._job.config
         seconds = seen.step_time.value
         used = [memory.gb for memory in seen.memory if "used" in memory.meaning]
         loss = seen.loss.value if seen.loss is not None else math.nan
         memory_gb = max(used, default=math.nan)
-        if seen.number in self._profiled:
-            print(format_profiled(TITLE, seen.number, self._total_steps, loss, memory_gb), end="", flush=True)
-            return
-        self._seconds.append(seconds)
-        average = statistics.fmean(self._seconds[1:] or self._seconds)
-        text = format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb)
+        if config.profiled is not None and seen.number in config.profiled.steps:
+            text = format_profiled(TITLE, seen.number, config.train_iterations, loss, memory_gb)
+        else:
+            self._seconds.append(seconds)
+            average = statistics.fmean(self._seconds[1:] or self._seconds)
+            text = format_step(TITLE, seen.number, config.train_iterations, seconds, average, loss, memory_gb)
         print(text, end="", flush=True)
+
+
+def check_arguments(job: Job, arguments: Arguments) -> str | None:
+    """Return the settings and facts of the model in which the running Megatron differs from the job, else None."""
+    asked, resolved = job.config.asked(), arguments.resolved(job.spec)
+    wrong = [
+        f"{key}: asked {value!r}, built {resolved[key]!r}"
+        for key, value in asked.items()
+        if key != "init" and resolved.get(key) is not None and resolved[key] != value
+    ]
+    wrong += model_differences(job.spec, resolved)
+    return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
 
 class PrimusError(RuntimeError):
@@ -137,8 +147,7 @@ class LogReport(JobReport):
         # the last rank prints the iterations, so of several nodes the last one has them in its log
         super().__init__(job, identity, command, is_reporter=job.config.node_rank == job.config.nodes - 1)
         self.log: RunLog | None = None
-        self.follower: Follower | None = None
-        """Reader of the output while it came."""
+        self.follower = Follower(job)
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
 
@@ -176,11 +185,12 @@ class LogReport(JobReport):
         result["source"] = "log"
         result["provenance"]["framework_versions"] = self.versions
         result["provenance"]["environment"] = self.environment
-        if self.log is not None and self.log.steps and self.follower is not None:
-            self._add_log(result, self.log, self.follower)
+        if self.log is not None and self.log.steps:
+            self._add_log(result, self.log)
         return result
 
-    def _add_log(self, result: dict[str, Any], log: RunLog, follower: Follower) -> None:
+    def _add_log(self, result: dict[str, Any], log: RunLog) -> None:
+        follower = self.follower
         excluded, profile = dict(log.excluded), self.job.config.profiled
         if profile is not None:
             printed = {step.number for step in log.steps} | excluded.keys()
@@ -272,12 +282,9 @@ def take_profile(report: LogReport, profile: Profile, workspace: Path) -> list[s
 
 def traces(workspace: Path) -> dict[int, Path]:
     """Return the trace of each rank below the workspace of Primus; of several, the last one by name."""
-    found = {}
-    for path in sorted(workspace.rglob("*.json*")):
-        match = next((match for name in TRACES if (match := name.fullmatch(path.name))), None)
-        if match is not None and path.is_file():
-            found[int(match["rank"])] = path
-    return found
+    paths = sorted(path for path in workspace.rglob("*.json*") if path.is_file())
+    matches = ((name.fullmatch(path.name), path) for path in paths for name in TRACES)
+    return {int(match["rank"]): path for match, path in matches if match is not None}
 
 
 def _taken(rank: int, source: Path | None, profile: Profile, folder: Path) -> Files:

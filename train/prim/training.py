@@ -29,7 +29,7 @@ from train.job.report import IncompleteError, MismatchError
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments
 from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
-from train.prim.log_report import Follower, LogReport, PrimusError, take_profile, why_unproven
+from train.prim.log_report import Follower, LogReport, PrimusError, check_arguments, take_profile, why_unproven
 from train.prim.yaml_config import Plan, plan_of, write_weights
 from utils.arguments import refusing
 from utils.errors import ConfigError, DataError
@@ -54,8 +54,7 @@ def main() -> int:
     command = shlex.join(["python", "-m", "train.train_prim", *sys.argv[1:]])
     with processes.stop_request() as stop:
         try:
-            report = LogReport(job, job.identity(data.manifest["bin_sha256"]), command)
-            with report:
+            with LogReport(job, job.identity(data.manifest["bin_sha256"]), command) as report:
                 report.gpu_info = gpu_info
                 train(report, plan, data, stop)
         except (PrimusError, IncompleteError, NonFiniteError, MismatchError) as error:
@@ -77,22 +76,17 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
         given |= cpu_environment(Path(python_of("prim", "cpu")), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
-    profile = config.profiled
-    follower = Follower(
-        lambda arguments: check_arguments(job, arguments),
-        config.train_iterations,
-        range(0) if profile is None else profile.steps,
-    )
+    follower = report.follower
     try:
         command = plan.primus.command(plan.experiment, plan.train_log)
         exit_code = _run(plan.primus.root, command, given, follower, stop)
-        _take(report, plan, follower, given)
-        _check_ending(report, follower, exit_code, stop)
+        _take(report, plan, given)
+        _check_ending(report, exit_code, stop)
         if report.is_reporter:
             report.check_complete()
             prove(report, plan.workspace / "index_cache", data, follower.arguments, weights_sha256)
-            if profile is not None:
-                report.warnings += take_profile(report, profile, plan.workspace)
+            if config.profiled is not None:
+                report.warnings += take_profile(report, config.profiled, plan.workspace)
     finally:
         if plan.checkpoint is not None:
             shutil.rmtree(plan.checkpoint, ignore_errors=True)
@@ -120,18 +114,6 @@ def _run(
     return child.close(GRACE_SECONDS)
 
 
-def check_arguments(job: Job, arguments: Arguments) -> str | None:
-    """Return the settings and facts of the model in which the running Megatron differs from the job, else None."""
-    asked, resolved = job.config.asked(), arguments.resolved(job.spec)
-    wrong = [
-        f"{key}: asked {value!r}, built {resolved[key]!r}"
-        for key, value in asked.items()
-        if key != "init" and resolved.get(key) is not None and resolved[key] != value
-    ]
-    wrong += trainer.model_differences(job.spec, resolved)
-    return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
-
-
 def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weights_sha256: str | None) -> None:
     """Fill in the fingerprint, the token stream only where Primus's index files equal those of our data set."""
     found = trainer.fingerprint(report.job, data, data.dataset, weights_sha256)
@@ -145,8 +127,9 @@ def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weig
     report.fingerprint = found
 
 
-def _take(report: LogReport, plan: Plan, follower: Follower, given: Mapping[str, str]) -> None:
+def _take(report: LogReport, plan: Plan, given: Mapping[str, str]) -> None:
     """Put all facts of a run into the report, however it ended."""
+    follower = report.follower
     with suppress(LogFormatError, OSError):  # also of a training that failed; a log without iterations is left out
         report.log = read_log([plan.train_log], "prim")
     if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed it
@@ -154,7 +137,6 @@ def _take(report: LogReport, plan: Plan, follower: Follower, given: Mapping[str,
             for line in log:
                 follower.arguments.take(line)
     report.resolved = follower.arguments.resolved(report.job.spec)
-    report.follower = follower
     report.environment = speed_variables(given) | speed_variables(follower.environment)
     if not follower.arguments.is_complete:
         report.warnings.append(f"{NO_TABLE}, so nothing proves what it was built from")
@@ -163,7 +145,8 @@ def _take(report: LogReport, plan: Plan, follower: Follower, given: Mapping[str,
     report.warnings += [f"not said to Primus: {line}" for line in plan.dropped]
 
 
-def _check_ending(report: LogReport, follower: Follower, exit_code: int, stop: processes.StopRequest) -> None:
+def _check_ending(report: LogReport, exit_code: int, stop: processes.StopRequest) -> None:
+    follower = report.follower
     if stop.signal is not None:
         raise PrimusError(f"interrupted by {stop.signal.name}", stop.exit_code(otherwise=1))
     if follower.unloaded is not None:

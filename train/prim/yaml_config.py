@@ -38,6 +38,8 @@ OTHER_NAME = _RENAMED | {new: old for old, new in _RENAMED.items()}
 MEGATRON_NAMES = {"norm_epsilon": "layernorm_epsilon"}
 """Keys that Megatron-LM renamed while the presets of Primus kept the old name, which Megatron then never reads. Seen in
 Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect, and 1e-5 is trained."""
+ARGUMENT_BUILDER = Path("primus", "backends", "megatron", "argument_builder.py")
+"""Part of Primus v26.2 and later, which builds Megatron's arguments itself and passes over unknown keys."""
 AS_SHIPPED = {"gradient_accumulation_fusion": False}
 """Keys that are as AMD's configurations have them, also where a file does not name them."""
 DATA_CACHE = "data_cache_path"
@@ -78,7 +80,7 @@ def render(
     if (weights := weights_folder(config, workspace)) is not None:
         wanted |= CHECKPOINT | {"load": str(weights)}
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
-    if primus.builds_arguments:
+    if (primus.root / ARGUMENT_BUILDER).is_file():
         fitted |= {new: fitted[old] for old, new in MEGATRON_NAMES.items() if old in fitted}
     trainer = {
         "framework": "megatron",
