@@ -32,6 +32,7 @@ if __name__ == "__main__":
 from evaluate.bundle import as_input
 from evaluate.frames import tables as frames
 from evaluate.frames.tables import MissingPackageError
+from evaluate.inputs.discover import require_folder
 from evaluate.metrics import prices
 from evaluate.metrics.defaults import FORMATS, LEAST_PERCENT, PUBLISHED
 from evaluate.metrics.prices import PriceError
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return acceptance.run(options)
     output: Path = options.output or _place(options.folders)
-    store.require_folder(output)
+    require_folder(output)
     check_places(output, options.format)
     comparison = _compared(options)
     is_failure = not any(group.counted for group in comparison.groups)

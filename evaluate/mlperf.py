@@ -28,6 +28,7 @@ if __name__ == "__main__":
     MLPERF.parse_first()
 
 from evaluate.checks.recorded import grouped
+from evaluate.inputs.discover import require_place
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.metrics.defaults import BAND
@@ -39,7 +40,7 @@ from evaluate.verdict.ratios import with_interval
 from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
-from utils.results.store import ResultError, require_place, write_json
+from utils.results.store import ResultError, write_json
 
 COLUMNS: dict[str, Callable[[System], str]] = {
     "system": lambda one: one.name,

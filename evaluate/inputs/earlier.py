@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import earlier_names, earlier_names as names
+from evaluate.inputs import discover, earlier_names, earlier_names as names
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of, parse_json
 from utils.results import schema, store
@@ -219,8 +219,8 @@ def find_extracted(folders: Iterable[Path]) -> list[Path]:
     """Return the results of logs below the folders that are not named as results are, sorted."""
     return [
         path
-        for path in store.find(folders, "*.json")
-        if not path.match(store.PATTERN) and not is_named(path) and _is_extracted(path)
+        for path in discover.find(folders, "*.json")
+        if not path.match(discover.PATTERN) and not is_named(path) and _is_extracted(path)
     ]
 
 

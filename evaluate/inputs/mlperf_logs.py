@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import earlier_names, mlperf_run
+from evaluate.inputs.discover import distinct, files_below
 from evaluate.inputs.mlperf_run import MlperfLogError, MlperfRun, count
 from utils.errors import quoted
-from utils.input_files import InputFileError, content_of, distinct, files_below, json_of
+from utils.input_files import InputFileError, content_of, json_of
 from utils.results import store
 from utils.results.performance import summarize
 from utils.results.schema import LONGEST_NAME, SAMPLES, SCHEMA_VERSION

@@ -18,11 +18,11 @@ from evaluate.report.blocks import Picture, Value
 from evaluate.report.groups import MEMORY, SPEED, STEP, Row, Spread, known_spread
 from evaluate.report.pictures import BAND, GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
 from evaluate.report.tables import cut, number, wrapped
+from evaluate.timing.kinds import KINDS, WORDS
 from evaluate.verdict.inference import UNDECIDED, Estimate
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from evaluate.verdict.side_names import without_vendors
-from utils.kinds import KINDS, WORDS
 
 LEAST_REACH, LARGEST_REACH = 1.12, 32.0
 """Least and largest ratio at the end of the axis, whose other end is its inverse: noise must not look like a

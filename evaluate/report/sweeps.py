@@ -18,18 +18,38 @@ from evaluate.report.tables import plain
 from utils.hardware.devices import find_device, short_name
 from utils.own_files import content_of
 from utils.results import sweep_file
+from utils.results.fields import LIST, OBJECT, Wanted, checked, json_in
 from utils.results.schema import Result
 from utils.results.store import ResultError
 from utils.results.sweep_file import Point, Sweep
 from utils.settings.keys import KEYS
-from utils.settings.layers import LAYOUT, RECIPE_OF
+from utils.settings.layers import RECIPE_OF
 
 BAND = 0.03
 """Points less than this share slower than the fastest one count as equally fast, as in a verdict."""
 TUNABLE = ("layout", "means")
 """Parts of a certificate whose settings may be tuned: they change how the work is done, not the work."""
+LAYOUT = ("MBS", "TP", "PP", "CP")
+"""Keys of a settings file for one device (utils/settings/layers.py)."""
 FIRST_LINE = "# METHOD=best: settings that a sweep of this suite found"
 _IDENTITY = {"FRAMEWORK": "framework", "MODEL": "model", "MODEL_SIZE": "model_size"}
+
+
+_KEYS = {
+    "sweep_version": Wanted(lambda one: one == sweep_file.VERSION, str(sweep_file.VERSION)),
+    **dict.fromkeys(("name", "platform"), Wanted(lambda one: isinstance(one, str), "a text")),
+    **dict.fromkeys(("axes", "fixed"), OBJECT),
+    "points": LIST,
+}
+_POINT = {
+    "label": Wanted(lambda one: isinstance(one, str) and "/" not in one, "the name of a folder"),
+    "state": Wanted(lambda one: one in sweep_file.STATES, ", ".join(sweep_file.STATES)),
+    "reason": Wanted(lambda one: one is None or isinstance(one, str), "a text or null"),
+}
+
+
+class SweepError(ValueError):
+    """A file is not that of a sweep; the message states the file, what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,21 @@ class Best:
     chosen: Measured | None
     why: str
     """Reason of the choice, or of none."""
+
+
+def read(path: Path) -> Sweep:
+    """Return the sweep in a file; raise SweepError for anything else."""
+    advice = f"; name the .json of a sweep in OUTPUT_DIR/{sweep_file.FOLDER}"
+    found = checked(json_in(path, SweepError, advice), str(path), SweepError, _KEYS, advice)
+    axes = list(found["axes"])
+    rules = _POINT | {
+        "settings": Wanted(lambda one: isinstance(one, dict) and list(one) == axes, "a value of each axis")
+    }
+    points = [
+        Point(**checked(one, f"{path}: points[{place}]", SweepError, rules, advice))
+        for place, one in enumerate(found["points"])
+    ]
+    return Sweep(**{key: found[key] for key in ("name", "platform", "axes", "fixed")}, points=points)
 
 
 def measure(point: Point, folder: Path) -> Measured:
@@ -110,7 +145,7 @@ def file_name(sweep: Sweep, best: Best) -> str:
 def place(sweep: Sweep, chosen: Measured) -> str:
     """Return the name under which the suite reads the settings file in the checkout.
 
-    A file for one device may change keys of LAYOUT only (utils/settings/layers.py).
+    A file for one device may change keys of LAYOUT only.
     """
     info = chosen.results[0]["gpu_info"]
     device = find_device(info["device_name"], info["total_memory_gb"], info["gpu_cores"])

@@ -10,9 +10,7 @@ from evaluate.report.tables import cut, number
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.ceiling import Aligned
-from evaluate.timing.tables import OperatorRow
-from evaluate.verdict.gap import Gap
-from utils.kinds import (
+from evaluate.timing.kinds import (
     ATTENTION,
     COMMUNICATION,
     IDLE,
@@ -24,6 +22,8 @@ from utils.kinds import (
     UNATTRIBUTED,
     WORDS,
 )
+from evaluate.timing.tables import OperatorRow
+from evaluate.verdict.gap import Gap
 from utils.results.probe_file import Probe
 
 TITLE = "Time of a training step"

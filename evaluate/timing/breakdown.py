@@ -1,7 +1,7 @@
 """The breakdown of a training step: seconds of each kind, the kernels, and the operators with shapes and rates.
 
 On a GPU the work of the device counts, over all its streams: where several kinds run at once, the time counts for the
-first one in `utils.kinds.PRIORITY`. Communication is exposed while nothing computes. In a trace without work of a
+first one in `PRIORITY` of kinds.py. Communication is exposed while nothing computes. In a trace without work of a
 device, each operator counts with its own time, without the operators inside it, over all threads in the same way; time
 in which no operator runs is idle. The additive kinds sum to the step by construction.
 """
@@ -15,10 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluate.timing import steps, tables
-from evaluate.timing.stream import TraceError
-from evaluate.timing.tables import GroupRow, OperatorRow, Row, select
-from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered, exclusive, read
-from utils.kinds import (
+from evaluate.timing.kinds import (
     COMMUNICATION,
     COMPUTE,
     IDLE,
@@ -30,6 +27,9 @@ from utils.kinds import (
     kind_of_copy,
     kind_of_launch,
 )
+from evaluate.timing.stream import TraceError
+from evaluate.timing.tables import GroupRow, OperatorRow, Row, select
+from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered, exclusive, read
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from evaluate.timing.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered
-from utils.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 
 TERA = 1e12
 _SHORTEST = 1e-9

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from evaluate.timing.kinds import kind_of_range
 from evaluate.timing.stream import EventStream, TraceError
 from utils.errors import quoted, shortened
-from utils.kinds import kind_of_range
 
 Integers = NDArray[np.int64]
 
@@ -82,7 +82,7 @@ class Trace:
     header: dict[str, Any]
     operators: Columns
     ranges: Columns
-    """Annotated ranges that give a kind to what is inside (utils/kinds.py)."""
+    """Annotated ranges that give a kind to what is inside (evaluate/timing/kinds.py)."""
     steps: Columns
     launches: Columns
     work: Columns

@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from train.job.processes import end_with_parent
 from train.job.recorder import StepRecorder
-from utils.dataset.gpt_dataset import micro_batches
 from utils.settings.config import RunConfig
 
 GPU_WORKERS = 2
@@ -62,9 +61,19 @@ class LabelledSamples(Dataset[Any]):
         return self._form(sample["tokens"], torch.where(sample["loss_mask"] > 0, sample["labels"], -100))
 
 
+def _micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
+    """Yield the sample numbers of every micro batch of one data-parallel rank, in Megatron's order.
+
+    Micro batch m of a step starts at sample (m * DP + rank) * MBS of the step.
+    """
+    stride = config.micro_batch_size * config.data_parallel_size
+    for start in range(data_parallel_rank * config.micro_batch_size, config.training_samples, stride):
+        yield list(range(start, start + config.micro_batch_size))
+
+
 def loader_of_rank(config: RunConfig, dataset: Any, rank: int) -> DataLoader[Any]:
     """Return the micro batches of a data-parallel rank in Megatron's order."""
-    order = list(micro_batches(config, rank))
+    order = list(_micro_batches(config, rank))
     loader = DataLoader(dataset, batch_sampler=order, **loader_arguments(config))
     tie_workers(loader)
     return loader

@@ -3,7 +3,7 @@
 `tools.py` has a class for each tool: torch.profiler, nsys and rocprofv3. A rank that is not recorded does nothing but
 wait. After the last profiled step every rank waits until all have written their files, so that no rank begins a
 measured step while another one writes. profile.json, which is written beside the traces when the job has ended well,
-lists them; utils/results/profile_file.py reads it and states its format. torch is imported on use.
+lists them; evaluate/metrics/profile_file.py reads it and states its format. torch is imported on use.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 from train.job.job import disk_reason
 from utils.errors import ForeignFileError
-from utils.results import profile_file, store
-from utils.results.profile_file import Trace
-from utils.settings.profiling import NO_PROFILE, Profile
+from utils.results import store
+from utils.settings import profiling
+from utils.settings.profiling import NO_PROFILE, Profile, Trace
 
 STEP = "ProfilerStep#"
 """Beginning of the mark of a step, as torch.profiler's own `step()` writes it; the number of the step follows."""
@@ -124,7 +124,7 @@ def write_profile(
         reasons["unprofiled_step_seconds"] = "no step was measured"
     settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
     found = {
-        "profile_version": profile_file.VERSION,
+        "profile_version": profiling.VERSION,
         **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},
         "host": result["provenance"]["host"],
         "device_name": result["gpu_info"]["device_name"],
@@ -139,9 +139,9 @@ def write_profile(
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
+        store.write_json(found, folder / profiling.NAME, is_ours=profiling.is_profile)
     except (OSError, ForeignFileError) as error:
-        return [f"profile: {profile_file.NAME}: {getattr(error, 'strerror', None) or error}"]
+        return [f"profile: {profiling.NAME}: {getattr(error, 'strerror', None) or error}"]
     return []
 
 

@@ -25,7 +25,7 @@ from train.profiling.recording import STEP, StepRecording
 from utils.errors import ForeignFileError
 from utils.files import temporary_beside, written_whole
 from utils.provenance.digests import sha256_file
-from utils.results.profile_file import Trace
+from utils.settings.profiling import Trace
 
 MOST_MEMORY_EVENTS = 1_000_000
 """Allocations and frees that a snapshot keeps, the last ones; each takes some hundred bytes of host memory."""
