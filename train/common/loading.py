@@ -61,7 +61,7 @@ class LabelledSamples(Dataset[Any]):
         return self._form(sample["tokens"], torch.where(sample["loss_mask"] > 0, sample["labels"], -100))
 
 
-def _micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
+def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
     """Yield the sample numbers of every micro batch of one data-parallel rank, in Megatron's order.
 
     Micro batch m of a step starts at sample (m * DP + rank) * MBS of the step.
@@ -73,7 +73,7 @@ def _micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[
 
 def loader_of_rank(config: RunConfig, dataset: Any, rank: int) -> DataLoader[Any]:
     """Return the micro batches of a data-parallel rank in Megatron's order."""
-    order = list(_micro_batches(config, rank))
+    order = list(micro_batches(config, rank))
     loader = DataLoader(dataset, batch_sampler=order, **loader_arguments(config))
     tie_workers(loader)
     return loader

@@ -10,6 +10,7 @@ from checkout import settings_of
 from toydata import write_manifest, write_pair, write_toy_data
 
 from data import prepare
+from train.common.loading import micro_batches
 from train.preflight.matrix_checks import bytes_needed
 from train.runner import plan
 from utils.dataset import gpt_dataset, indexed, manifest
@@ -57,7 +58,7 @@ def chained(samples):
 @pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 2), (8, 1)])
 def test_every_layout_reads_the_same_samples_in_each_step(tmp_path, ranks, micro_batch):
     config = config_of(tmp_path, "GBS=8", f"CPU_RANKS={ranks}", f"MBS={micro_batch}")
-    of_ranks = [list(gpt_dataset.micro_batches(config, rank)) for rank in range(ranks)]
+    of_ranks = [list(micro_batches(config, rank)) for rank in range(ranks)]
     for step in range(4):
         share = slice(step * config.gradient_accumulation, (step + 1) * config.gradient_accumulation)
         read = sorted(sample for batches in of_ranks for batch in batches[share] for sample in batch)
