@@ -10,12 +10,13 @@ from pathlib import Path
 
 from evaluate.checks.entries import load_results
 from evaluate.checks.recorded import grouped, machine_of
+from evaluate.metrics.metrics import device_of
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.blocks import Table
-from evaluate.report.groups import Spread
+from evaluate.report.groups import mean_of
 from evaluate.report.renderers import UNBROKEN, terminal
 from evaluate.report.tables import plain
-from utils.hardware.devices import find_device, short_name
+from utils.hardware.devices import short_name
 from utils.own_files import content_of
 from utils.results import sweep_file
 from utils.results.schema import Result
@@ -48,7 +49,7 @@ class Measured:
     @property
     def rate(self) -> float | None:
         """The geometric mean of the runs, as in a verdict; None without a counted run."""
-        return Spread(self.rates).mean if self.rates else None
+        return mean_of(self.rates) if self.rates else None
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,7 @@ def place(sweep: Sweep, chosen: Measured) -> str:
 
     A file for one device may change keys of LAYOUT only (utils/settings/layers.py).
     """
-    info = chosen.results[0]["gpu_info"]
-    device = find_device(info["device_name"], info["total_memory_gb"], info["gpu_cores"])
+    device = device_of(chosen.results[0])
     name = short_name(device) if device else None
     is_of_layout = set(filter(_is_tunable, sweep.axes)) <= set(LAYOUT)
     own = f"-{name.lower()}" if name and name not in RECIPE_OF.get(sweep.platform, ()) and is_of_layout else ""

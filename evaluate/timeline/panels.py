@@ -19,7 +19,6 @@ def tracks(story: Story) -> list[Picture]:
     """Return a panel for each track of a series: throughput, peak memory, and the loss of each seed."""
     return [
         Picture(
-            track.title,
             f"{track.title} ({UNITS[track.quantity]}) over time: {len(track.runs)} runs, "
             f"{len(track.changes)} changes of level",
             HEIGHT,
