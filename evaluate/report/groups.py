@@ -186,7 +186,7 @@ def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> l
         rows = [Row(row_key, found) for row_key, found in by_key(members, _row_key).items()]
         rows.sort(key=lambda row: (place(row.entries[0].result, by, baseline), str(row.key)))
         for number, row in enumerate(rows):
-            row.letter = _letter(number)
+            row.letter = letter_of(number)
         _distinguish(rows)
         groups.append(Group(key, rows))
     return sorted(groups, key=lambda group: not group.counted)
@@ -271,6 +271,7 @@ def _distinguish(rows: Sequence[Row]) -> None:
         row.detail = ", ".join(plain(words[name].format(getattr(row.key, name) or "none")) for name in telling)
 
 
-def _letter(number: int) -> str:
+def letter_of(number: int) -> str:
+    """Return `A` for 0, `Z` for 25, `AA` for 26."""
     prefix, last = divmod(number, len(ascii_uppercase))
-    return (_letter(prefix - 1) if prefix else "") + ascii_uppercase[last]
+    return (letter_of(prefix - 1) if prefix else "") + ascii_uppercase[last]

@@ -12,6 +12,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from evaluate.checks.entries import Entry
 from evaluate.metrics.figures import Metrics
 from evaluate.report.blocks import Picture, Value
@@ -85,7 +87,7 @@ def curves(rows: Sequence[Row]) -> list[Picture]:
     found = []
     for title, unit, key in (("Step time", "seconds", "step_times"), ("Loss", "nats per token", "loss_values")):
         lines = [_line(row, key, MOST_SAMPLES // len(shown)) for row in shown]
-        if any(values for _, values in lines):
+        if any(lines):
             label = f"{title} in {unit} over steps of {', '.join(row.name for row in shown)}"
             height = max(CURVES_HEIGHT, 0.19 * len(shown) + 0.6)
             draw = partial(_curves, shown, lines, f"{title.lower()} ({unit})", key == "step_times")
@@ -208,16 +210,14 @@ def _axis(axes: Any, unit: str, end: float, names: Sequence[str]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
-def _line(row: Row, key: str, most: int) -> tuple[list[float], list[float]]:
+def _line(row: Row, key: str, most: int) -> list[tuple[float, float]]:
     """Return steps and values of all runs of a row as one line with gaps, at most about `most` samples."""
-    steps: list[float] = []
-    values: list[float] = []
+    line: list[tuple[float, float]] = []
     for entry in row.counted:
         known = [(s, v) for s, v in zip(entry.result["steps"], entry.result[key], strict=True) if v is not None]
         kept = _thinned(known, max(8, most // len(row.counted)))
-        steps += [*(step for step, _ in kept), math.nan] if kept else []
-        values += [*(value for _, value in kept), math.nan] if kept else []
-    return steps, values
+        line += [*kept, (math.nan, math.nan)] if kept else []
+    return line
 
 
 def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[int, float]]:
@@ -230,14 +230,13 @@ def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[
 
 
 def _curves(
-    rows: Sequence[Row], lines: Sequence[tuple[list[float], list[float]]], unit: str, is_fitted: bool, axes: Any
+    rows: Sequence[Row], lines: Sequence[list[tuple[float, float]]], unit: str, is_fitted: bool, axes: Any
 ) -> None:
     """Draw lines; a fitted axis shows the steps that count, not slow first ones."""
-    for place, (row, (steps, values)) in enumerate(zip(rows, lines, strict=True)):
-        spacing = max(1, len(steps) // MARKS_A_ROW)
+    for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        spacing = max(1, len(line) // MARKS_A_ROW)
         axes.plot(
-            steps,
-            values,
+            *np.reshape(line, (-1, 2)).T,
             color=_colour(row),
             linestyle=LINE_STYLES[place % len(LINE_STYLES)],
             marker=MARKERS[place % len(MARKERS)],

@@ -13,7 +13,7 @@ from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.metrics import device_of
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.blocks import Table
-from evaluate.report.groups import mean_of
+from evaluate.report.groups import known_values, mean_of
 from evaluate.report.renderers import UNBROKEN, terminal
 from evaluate.report.tables import plain
 from utils.hardware.devices import short_name
@@ -76,12 +76,11 @@ def measure(point: Point, folder: Path) -> Measured:
         return Measured(point, "no result in the folder of its label")
     reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
     counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
-    rates = tuple(rate for rate in map(tokens_per_second_per_gpu, counted) if rate is not None)
-    peaks = [result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted]
+    rates = known_values(map(tokens_per_second_per_gpu, counted))
+    peaks = known_values(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
     counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
     why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
-    memory_gb = max((peak for peak in peaks if peak is not None), default=None)
-    return Measured(point, "" if rates else why, counted, rates, memory_gb)
+    return Measured(point, "" if rates else why, counted, rates, max(peaks, default=None))
 
 
 def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
