@@ -122,7 +122,7 @@ def discover(folder: Path) -> list[FoundLog]:
     return _trainings(folder, (path for path in files_below(folder, "*")[0] if path.is_file()))
 
 
-def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> list[Path]:
+def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
     """Return the files of the log of `model`: those that `<MODEL>_LOG` names, else the only log in a known folder.
 
     Folders are searched in order: the current one, its logs/ and output/ (and output/logs/), PRIMUS_WORKSPACE, and
@@ -137,8 +137,7 @@ def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> 
                     f"{variable}={named}: {path} is not a file; name the log, its parts separated by `:`"
                 )
         return paths
-    here = here or Path()
-    known = [here, here / "logs", here / "output", here / "output" / "logs"]
+    known = [Path(), Path("logs"), Path("output"), Path("output/logs")]
     known += [Path(environ["PRIMUS_WORKSPACE"])] if environ.get("PRIMUS_WORKSPACE") else []
     known.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
     folders = [folder for folder in dict.fromkeys(known) if folder.is_dir()]

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from evaluate.checks.entries import load_results
 from evaluate.checks.recorded import grouped, machine_of
+from evaluate.metrics.metrics import device_of
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.blocks import Table
-from evaluate.report.groups import Spread
+from evaluate.report.groups import known_values, mean_of
 from evaluate.report.renderers import UNBROKEN, terminal
 from evaluate.report.tables import plain
-from utils.hardware.devices import find_device, short_name
+from utils.hardware.devices import short_name
 from utils.own_files import content_of
 from utils.results import sweep_file
 from utils.results.fields import LIST, OBJECT, Wanted, checked, json_in
@@ -68,7 +69,7 @@ class Measured:
     @property
     def rate(self) -> float | None:
         """The geometric mean of the runs, as in a verdict; None without a counted run."""
-        return Spread(self.rates).mean if self.rates else None
+        return mean_of(self.rates) if self.rates else None
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,11 @@ def measure(point: Point, folder: Path) -> Measured:
         return Measured(point, "no result in the folder of its label")
     reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
     counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
-    rates = tuple(rate for rate in map(tokens_per_second_per_gpu, counted) if rate is not None)
-    peaks = [result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted]
+    rates = known_values(map(tokens_per_second_per_gpu, counted))
+    peaks = known_values(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
     counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
     why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
-    memory_gb = max((peak for peak in peaks if peak is not None), default=None)
-    return Measured(point, "" if rates else why, counted, rates, memory_gb)
+    return Measured(point, "" if rates else why, counted, rates, max(peaks, default=None))
 
 
 def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
@@ -147,8 +147,7 @@ def place(sweep: Sweep, chosen: Measured) -> str:
 
     A file for one device may change keys of LAYOUT only.
     """
-    info = chosen.results[0]["gpu_info"]
-    device = find_device(info["device_name"], info["total_memory_gb"], info["gpu_cores"])
+    device = device_of(chosen.results[0])
     name = short_name(device) if device else None
     is_of_layout = set(filter(_is_tunable, sweep.axes)) <= set(LAYOUT)
     own = f"-{name.lower()}" if name and name not in RECIPE_OF.get(sweep.platform, ()) and is_of_layout else ""

@@ -150,8 +150,8 @@ def _phase(kind: Integers, backward: Integers) -> Integers:
 
 
 def _phases(windows: Windows, work: Columns) -> dict[str, float]:
-    spans = {phase: select(work, work.of["phase"] == place) for place, phase in enumerate(PHASES)}
-    found = exclusive(windows, spans, PHASES[::-1])
+    spans = {phase: select(work, work.of["phase"] == PHASES.index(phase)) for phase in reversed(PHASES)}
+    found = exclusive(windows, spans)
     return {phase: found[phase] for phase in PHASES}
 
 
@@ -178,6 +178,6 @@ def _choose_device(trace: Trace, windows: Windows, wanted: int | None) -> tuple[
 def _kinds(windows: Windows, work: Columns) -> tuple[dict[str, float], float]:
     """Return the seconds of each kind in all windows, and those of communication during which something computes."""
     spans = {kind: select(work, work.of["kind"] == KINDS.index(kind)) for kind in PRIORITY}
-    found = exclusive(windows, spans, PRIORITY)
+    found = exclusive(windows, spans)
     found[IDLE] = max(0.0, windows.seconds - sum(found.values()))
     return found, max(0.0, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION])
