@@ -114,13 +114,6 @@ def in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def number(value: Any) -> float | None:
-    """Return a number that a library reports; None for "N/A", a truth value and everything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if value - value == 0 else None
-
-
 def select(
     known: Mapping[str, Any], bus_ids: list[str] | None, count: int, why_unknown: str, library: str
 ) -> list[tuple[str, Any]]:

@@ -160,8 +160,7 @@ def _source(method: str, header: Mapping[str, Any], packages: Sequence[PackageEn
         names = ", ".join(package["name"] for package in header["packages"])
         return f"CPU RAPL counter of the processors ({names}), {NOT_THE_WALL}"
     what = "GPU counter" if method == "gpu_counter" else "GPU power, integrated"
-    library = f"{header['library']}, zeus {header['zeus']}"
-    return f"{what}, {NOT_THE_WALL} ({library}; {_covered(packages)} of {gpus} GPUs)"
+    return f"{what}, {NOT_THE_WALL} ({header['library']}; {_covered(packages)} of {gpus} GPUs)"
 
 
 def _covered(packages: Sequence[PackageEnergy]) -> int:
