@@ -33,7 +33,6 @@ class StepRecording:
         self.steps = profile.steps
         self.folder = folder
         self.rank = rank
-        self.is_recorded = profile.has_rank(rank)
         self.trace: Trace | None = None
         self.reasons: dict[str, str] = {}
         """Why a file is missing, by its name without ending (`rank0`)."""
@@ -48,8 +47,11 @@ class StepRecording:
 
     def stop(self) -> None:
         """Stop the tool, write its files, and wait for all ranks; a file that cannot be written has a reason."""
+        import torch
+
         self.stop_tool()
-        _wait_for_all()
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
 
     def stop_tool(self) -> None:
         """Stop the tool and write its files."""
@@ -65,18 +67,6 @@ class StepRecording:
         known = disk_reason(error, [self.folder]) if isinstance(error, Exception) else None
         self.reasons[name] = known or " ".join(str(error).split()) or type(error).__name__
         print(f"    warning: profile: {name}: {self.reasons[name]}", file=sys.stderr, flush=True)
-
-
-def _wait_for_all() -> None:
-    """Return when every rank has called it."""
-    import torch
-
-    distributed = torch.distributed
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return
-    one = torch.ones(1, device="cuda" if distributed.get_backend() == "nccl" else "cpu")
-    distributed.all_reduce(one)
-    one.item()
 
 
 NO_FILE = "the rank wrote no trace"
@@ -96,7 +86,8 @@ def gather_files(recording: StepRecording) -> list[Files]:
     """Return the files of all recorded ranks; every rank calls it after the last step."""
     import torch
 
-    mine = Files(recording.rank, recording.trace, recording.reasons) if recording.is_recorded else None
+    is_recorded = recording.profile.has_rank(recording.rank)
+    mine = Files(recording.rank, recording.trace, recording.reasons) if is_recorded else None
     distributed = torch.distributed
     found: list[Files | None] = [mine]
     if distributed.is_initialized() and distributed.get_world_size() > 1:
@@ -138,7 +129,6 @@ def write_profile(
         "reasons": reasons,
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
     except (OSError, ForeignFileError) as error:
         return [f"profile: {profile_file.NAME}: {getattr(error, 'strerror', None) or error}"]

@@ -78,7 +78,6 @@ class TorchRecording(StepRecording):
             return
         self._profiler.stop()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             self.trace = write_trace(self._profiler, self.folder / f"{self.name}.json.gz")
         except (OSError, RuntimeError, ForeignFileError) as error:
             self.miss(self.name, error)
@@ -210,7 +209,7 @@ class RocprofRecording(StepRecording):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
-            self._tool = subprocess.Popen(
+            tool = subprocess.Popen(
                 [
                     *(ROCPROFV3, "--attach", str(os.getpid()), "--attach-sync-output"),
                     *("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace"),
@@ -222,11 +221,12 @@ class RocprofRecording(StepRecording):
         except OSError as error:
             self.miss(self.name, f"{ROCPROFV3} cannot be started: {error}")
             return
-        tool = self._tool
         wait_until(lambda: _is_attached() or tool.poll() is not None, ATTACH_SECONDS)
-        if not _is_attached():
+        if _is_attached():
+            self._tool = tool
+        else:
             code = tool.poll()
-            self._end(tool)
+            _end(tool)
             how = f"within {ATTACH_SECONDS:g} s" if code is None else f"and ended with exit code {code}"
             self.miss(self.name, f"{ROCPROFV3} did not attach {how}; its message is above; see docs/why.md")
 
@@ -234,21 +234,14 @@ class RocprofRecording(StepRecording):
         """Detach rocprofv3, which then writes its files."""
         if self._tool is None:
             return
-        tool = self._tool
         try:
-            tool.communicate(b"\n", timeout=DETACH_SECONDS)  # Enter detaches
+            self._tool.communicate(b"\n", timeout=DETACH_SECONDS)  # Enter detaches
         except subprocess.TimeoutExpired:
             self.miss(self.name, f"{ROCPROFV3} did not detach within {DETACH_SECONDS:g} s")
         else:
-            if tool.returncode:
-                self.miss(self.name, f"{ROCPROFV3} ended with exit code {tool.returncode}; its message is above")
-        self._end(tool)
-
-    def _end(self, tool: subprocess.Popen[bytes]) -> None:
-        if tool.poll() is None:
-            tool.kill()
-            tool.wait()
-        self._tool = None
+            if code := self._tool.returncode:
+                self.miss(self.name, f"{ROCPROFV3} ended with exit code {code}; its message is above")
+        _end(self._tool)
 
 
 RECORDINGS: dict[str, type[StepRecording]] = {
@@ -257,6 +250,12 @@ RECORDINGS: dict[str, type[StepRecording]] = {
     "rocprofv3": RocprofRecording,
 }
 """Recording of each tool of utils/settings/profiling.py."""
+
+
+def _end(tool: subprocess.Popen[bytes]) -> None:
+    """End the tool if it still runs."""
+    tool.kill()
+    tool.wait()
 
 
 def _is_attached() -> bool:
