@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,11 +173,11 @@ def main() -> int:
     """Print the bus ids as a JSON list."""
     options = {"--platform": {"required": True, "choices": FUNCTIONS}}
     parser = Parser(options, prog="python -m train.energy.gpu_reader", description=main.__doc__)
-    print(json.dumps(_bus_ids(parser.parse_args().platform)))
+    print(json.dumps(list(_bus_ids(parser.parse_args().platform))))
     return 0
 
 
-def _bus_ids(platform: str) -> list[str]:
+def _bus_ids(platform: str) -> Iterator[str]:
     """Ask CUDA or HIP in this process."""
     runtime = _library(platform)
 
@@ -185,7 +185,7 @@ def _bus_ids(platform: str) -> list[str]:
         if code := getattr(runtime, name)(*arguments):
             raise ReaderError(f"{name} returned {code}")
 
-    count, found = ctypes.c_int(), []
+    count = ctypes.c_int()
     get_count, get_bus_id = FUNCTIONS[platform]
     if platform == "nvd":
         call("cuInit", 0)
@@ -195,8 +195,7 @@ def _bus_ids(platform: str) -> list[str]:
         if platform == "nvd":
             call("cuDeviceGet", ctypes.byref(device), index)
         call(get_bus_id, text, CHARACTERS, device)
-        found.append(text.value.decode("ascii"))
-    return found
+        yield text.value.decode("ascii")
 
 
 def _library(platform: str) -> ctypes.CDLL:

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -107,16 +107,16 @@ def _print_forecast(matrix: Matrix) -> None:
         print(line, file=sys.stderr)
 
 
-def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
-    """Return lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
+def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
     platform = matrix.config.platform
     is_here = matrix.config.launcher != "slurm" and bool(gpus.count(platform))
-    lines = host_memory_lines(jobs, is_here=is_here)
-    if not is_here or not gpus.has_torch():
-        return lines
-    refused = {line: None for job in jobs for line in ready.without_engine(job.config, job.framework)}
-    of_driver = ready.driver_line(platform)
-    return [*lines, *([of_driver] if of_driver else []), *(f"warning: {line}" for line in refused)]
+    yield from host_memory_lines(jobs, is_here=is_here)
+    if is_here and gpus.has_torch():
+        if of_driver := ready.driver_line(platform):
+            yield of_driver
+        refused = (line for job in jobs for line in ready.without_engine(job.config, job.framework))
+        yield from dict.fromkeys(f"warning: {line}" for line in refused)
 
 
 def _expected(seconds: tuple[float, float] | None) -> str:
@@ -200,14 +200,13 @@ def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
     return max(spans)[1] if spans else None
 
 
-def memory_lines(jobs: Sequence[Job]) -> list[str]:
-    """Return a line for each framework and model: its memory on one device, as a warning if the device has less."""
+def memory_lines(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield a line for each framework and model: its memory on one device, as a warning if the device has less."""
     capacity, source = capacity_gb(jobs[0].config) if jobs else (None, "")
-    lines = []
     for job in {job.kind: job for job in jobs}.values():
         name = f"memory: {job.framework} {job.model}"
         if job.framework not in FRAMEWORKS:
-            lines.append(f"{name} unknown (no formula for this framework yet)")
+            yield f"{name} unknown (no formula for this framework yet)"
             continue
         needed = estimate(job.config, job.framework, job.spec).total_gb
         if capacity is None:
@@ -217,5 +216,4 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
         else:
             line = f"{name} about {needed:.1f} GB of {capacity:.1f} GB"
         layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
-        lines.append(f"{line} ({source}){layers}")
-    return lines
+        yield f"{line} ({source}){layers}"
