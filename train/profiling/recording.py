@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ STEP = "ProfilerStep#"
 
 class StepRecording:
     """Base of the recordings; by itself that of a rank that is not recorded, which only waits for the other ranks."""
+
+    _marks = ExitStack()
+    """The open mark of a step."""
 
     def __init__(self, profile: Profile, folder: Path, rank: int) -> None:
         """`folder` is that of the job's profile."""
@@ -61,6 +65,7 @@ class StepRecording:
 
     def end_step(self) -> None:
         """Close the mark of the step, when the device has done its work."""
+        self._marks.close()
 
     def miss(self, name: str, error: Exception | str) -> None:
         """Note why a file is missing. The training goes on, so its result is not lost."""

@@ -40,7 +40,6 @@ class TorchRecording(StepRecording):
     """Records with torch.profiler and writes `rank<R>.json.gz`, with PROFILE_MEMORY also `rank<R>_memory.pickle`."""
 
     _profiler: Any = None
-    _marks = ExitStack()
 
     def start(self) -> None:
         """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
@@ -67,10 +66,6 @@ class TorchRecording(StepRecording):
         from torch.profiler import record_function
 
         self._marks.enter_context(record_function(f"{STEP}{number}"))
-
-    def end_step(self) -> None:
-        """Close the range of the step."""
-        self._marks.close()
 
     def stop_tool(self) -> None:
         """Stop the profiler and write its files."""
@@ -178,13 +173,7 @@ class NsysRecording(StepRecording):
         """Open the range of a step."""
         import torch
 
-        torch.cuda.nvtx.range_push(f"{STEP}{number}")
-
-    def end_step(self) -> None:
-        """Close the range of the step."""
-        import torch
-
-        torch.cuda.nvtx.range_pop()
+        self._marks.enter_context(torch.cuda.nvtx.range(f"{STEP}{number}"))
 
     def stop_tool(self) -> None:
         """Close the capture range; nsys writes its report when the job has ended."""
