@@ -60,8 +60,7 @@ def lower_bound_gb(found: MemoryEstimate) -> float:
 
 def terms_text(found: MemoryEstimate) -> str:
     """Return the terms of an estimate as text: `weights 16.1, gradients 32.1, ...` in GB."""
-    names = ("weights", "gradients", "optimizer", "activations", "logits", "workspace", "process")
-    terms = ((name, getattr(found, f"{name}_gb")) for name in names)
+    terms = ((name.removesuffix("_gb"), size) for name, size in vars(found).items() if name.endswith("_gb"))
     return ", ".join(f"{name} {size:.1f}" for name, size in terms if size is not None)
 
 

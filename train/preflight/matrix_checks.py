@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
 from utils.results import store
+from utils.results.schema import time_of
 from utils.settings.config import RunConfig
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
@@ -135,8 +136,11 @@ def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[t
     if not jobs:
         return None, "nothing to do"
     config = jobs[0].config
-    earlier = list(_earlier(config.output_dir))
-    seconds_of = {job.kind: _seconds_of(job, earlier) for job in jobs}
+    earlier = _earlier(config.output_dir)
+    seconds_of = {
+        job.kind: earlier.get(_work(job.framework, job.model, job.config.model_size, job.config.asked()))
+        for job in jobs
+    }
     measured = [seconds for job in jobs if (seconds := seconds_of[job.kind]) is not None]
     if measured:
         average = sum(measured) / len(measured)
@@ -175,29 +179,25 @@ def _share_of_peak(config: RunConfig) -> tuple[float | None, str]:
     return SHARE_OF_PEAK * peak, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
 
 
-def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:
-    """Yield the readable ok results of this machine, including superseded ones."""
+def _earlier(output_dir: Path) -> dict[tuple[Any, ...], float]:
+    """Return the seconds from start to end of the most recent ok run of each work here, including superseded ones."""
+    spans: dict[tuple[Any, ...], tuple[datetime, float]] = {}
     for path in sorted(output_dir.rglob("train_*.json")):
         try:
             result = store.read(path)
-        except store.ResultError:
+            start, end = (time_of(result["provenance"][key]) for key in ("started_utc", "finished_utc"))
+        except ValueError:
             continue  # the validation at the end reports it
         if result["status"] == "ok" and result["provenance"]["host"] == platform.node():
-            yield result
+            work = _work(result["framework"], result["model"], result["model_size"], result["training_config"])
+            span = end, (end - start).total_seconds()
+            spans[work] = max(span, spans.get(work, span))
+    return {work: seconds for work, (_, seconds) in spans.items()}
 
 
-def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
-    """Return the duration of the most recent run of the job, from start to end."""
-    asked = job.config.asked()
-    wanted = [job.framework, job.model, job.config.model_size, *(asked[key] for key in SAME_WORK)]
-    spans = []
-    for result in earlier:
-        config, provenance = result["training_config"], result["provenance"]
-        found = [result["framework"], result["model"], result["model_size"], *(config[key] for key in SAME_WORK)]
-        if found == wanted:
-            start, end = (datetime.fromisoformat(provenance[key]) for key in ("started_utc", "finished_utc"))
-            spans.append((end, (end - start).total_seconds()))
-    return max(spans)[1] if spans else None
+def _work(framework: str, model: str, model_size: str, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what decides how long a job takes on one machine."""
+    return framework, model, model_size, *(settings[key] for key in SAME_WORK)
 
 
 def memory_lines(jobs: Sequence[Job]) -> Iterator[str]:
