@@ -29,7 +29,7 @@ from utils.settings.config import ROOT
 
 FIELDS = (
     *("counter_mj", "instant_mw", "average_mw", "sm_clock_mhz", "memory_clock_mhz", "temperature_celsius"),
-    *("use_percent", "throttle"),
+    *("gpu_use_percent", "throttle"),
 )
 """Values of a reading, in the order of the sample file: energy counter in mJ, power in mW (now, and averaged by the
 device), clocks in MHz, temperature in C, use in percent, and the reasons for reduced clocks as a list of names."""

@@ -42,7 +42,7 @@ class NvidiaGpu(Gpu):
             number(value("sm_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
             number(value("memory_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
             number(value("temperature_celsius", lambda: nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU))),
-            number(value("use_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
+            number(value("gpu_use_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
             value("throttle", lambda: list(throttle_names(hex(reasons(handle))) or ())),
         ]
 

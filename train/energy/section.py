@@ -172,9 +172,8 @@ def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
     section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(one.hertz for one in found)}
     for name in found[0].states:
         values = np.concatenate([one.states[name] for one in found])
-        key = "gpu_use_percent" if name == "use_percent" else name
-        section[f"mean_{key}"] = float(values.mean()) if len(values) else None
-        section[f"max_{key}"] = float(values.max()) if len(values) else None
+        section[f"mean_{name}"] = float(values.mean()) if len(values) else None
+        section[f"max_{name}"] = float(values.max()) if len(values) else None
     shares = [share for one in found for share in one.throttled]
     section["throttled_percent"] = largest(shares) if shares else None
     return section
