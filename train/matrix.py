@@ -267,7 +267,6 @@ def validate(status: StatusFile, stop: processes.StopRequest) -> int:
     """Validate the results of a matrix that has ended; return 1 if a job or the validation failed, 128 + signal."""
     state = status.matrix
     if stop.signal is not None:
-        status.end(INTERRUPTED)
         print(f"interrupted by {stop.signal.name}: {state.good}; {AGAIN}", file=sys.stderr)
         return stop.exit_code(otherwise=1)
     status.enter(VALIDATION)
