@@ -81,7 +81,7 @@ class Job:
     @property
     def name(self) -> str:
         """Name of the job in messages and log files."""
-        return f"train_{self.config.platform}_{self.framework}_{self.model}_run{self.run}"
+        return store.result_name(self.config.platform, self.framework, self.model, self.run).removesuffix(".json")
 
     @property
     def labelled(self) -> str:
@@ -91,8 +91,7 @@ class Job:
     @property
     def result_path(self) -> Path:
         """Path of the job's result."""
-        name = store.result_name(self.config.platform, self.framework, self.model, self.run)
-        return self.config.results_dir / name
+        return self.config.results_dir / f"{self.name}.json"
 
     def identity(self, dataset_bin_sha256: str) -> str:
         """Return one digest over settings, data, code and machine: two jobs with the same digest are the same job."""

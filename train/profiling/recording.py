@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,15 @@ STEP = "ProfilerStep#"
 class StepRecording:
     """Base of the recordings; by itself that of a rank that is not recorded, which only waits for the other ranks."""
 
+    _marks = ExitStack()
+    """The open mark of a step."""
+
     def __init__(self, profile: Profile, folder: Path, rank: int) -> None:
         """`folder` is that of the job's profile."""
         self.profile = profile
         self.steps = profile.steps
         self.folder = folder
         self.rank = rank
-        self.is_recorded = profile.has_rank(rank)
         self.trace: Trace | None = None
         self.reasons: dict[str, str] = {}
         """Why a file is missing, by its name without ending (`rank0`)."""
@@ -48,8 +51,11 @@ class StepRecording:
 
     def stop(self) -> None:
         """Stop the tool, write its files, and wait for all ranks; a file that cannot be written has a reason."""
+        import torch
+
         self.stop_tool()
-        _wait_for_all()
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
 
     def stop_tool(self) -> None:
         """Stop the tool and write its files."""
@@ -59,24 +65,13 @@ class StepRecording:
 
     def end_step(self) -> None:
         """Close the mark of the step, when the device has done its work."""
+        self._marks.close()
 
     def miss(self, name: str, error: Exception | str) -> None:
         """Note why a file is missing. The training goes on, so its result is not lost."""
         known = disk_reason(error, [self.folder]) if isinstance(error, Exception) else None
         self.reasons[name] = known or " ".join(str(error).split()) or type(error).__name__
         print(f"    warning: profile: {name}: {self.reasons[name]}", file=sys.stderr, flush=True)
-
-
-def _wait_for_all() -> None:
-    """Return when every rank has called it."""
-    import torch
-
-    distributed = torch.distributed
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return
-    one = torch.ones(1, device="cuda" if distributed.get_backend() == "nccl" else "cpu")
-    distributed.all_reduce(one)
-    one.item()
 
 
 NO_FILE = "the rank wrote no trace"
@@ -96,7 +91,8 @@ def gather_files(recording: StepRecording) -> list[Files]:
     """Return the files of all recorded ranks; every rank calls it after the last step."""
     import torch
 
-    mine = Files(recording.rank, recording.trace, recording.reasons) if recording.is_recorded else None
+    is_recorded = recording.profile.has_rank(recording.rank)
+    mine = Files(recording.rank, recording.trace, recording.reasons) if is_recorded else None
     distributed = torch.distributed
     found: list[Files | None] = [mine]
     if distributed.is_initialized() and distributed.get_world_size() > 1:
@@ -138,7 +134,6 @@ def write_profile(
         "reasons": reasons,
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         store.write_json(found, folder / profiling.NAME, is_ours=profiling.is_profile)
     except (OSError, ForeignFileError) as error:
         return [f"profile: {profiling.NAME}: {getattr(error, 'strerror', None) or error}"]
