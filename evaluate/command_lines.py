@@ -28,7 +28,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def number(
-    least: float, most: float, wanted: str, unit: str = "", kind: Callable[[str], float] = float
+    least: float, most: float, wanted: str, unit: str = "", kind: type[float] | type[int] = float
 ) -> Callable[[str], float]:
     """Return a reader of a number of a `kind` (float or int) from `least` to `most`, which may end with `unit`."""
 
@@ -39,6 +39,7 @@ def number(
             raise argparse.ArgumentTypeError(f"got {plain(digits)}, wanted {wanted}")
         return value
 
+    read.__name__ = kind.__name__  # for argparse's message about a text that is no number
     return read
 
 
