@@ -128,9 +128,10 @@ def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     findings = [check_result(result) for _, result in found]
     places = [place for place, one in enumerate(findings) if one.is_usable]
     for rule in (copied_runs, overlapping_runs):
-        lines: dict[tuple[int, bool], str] = {}
-        for place, is_certain, line in rule([found[place] for place in places]):
-            lines.setdefault((place, is_certain), line)
+        lines = {
+            (place, is_certain): line  # the first of each kind
+            for place, is_certain, line in reversed([*rule([found[place] for place in places])])
+        }
         for (place, is_certain), line in lines.items():
             more = ([line], []) if is_certain else ([], [line])
             findings[places[place]] = findings[places[place]].with_rejections(*more)
