@@ -45,10 +45,10 @@ from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.language import is_written_tokenizer
 from data.reading.unchanged import is_written_text
 from utils.arguments import refusing, run
-from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
+from utils.dataset.gpt_dataset import check_epochs, describe
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
 from utils.dataset.manifest import record_pair
-from utils.dataset.place import HUB_DATASETS, is_made_here, tokenizer_folder
+from utils.dataset.place import HUB_DATASETS, data_prefix, is_made_here, tokenizer_folder, tokens_needed
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint

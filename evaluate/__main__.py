@@ -12,15 +12,13 @@ COMMANDS = ("compare", "validate", "history", "trace")
 
 def main() -> int:
     """Run the command that is named first with the arguments after it; return its exit code."""
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name not in COMMANDS:
-        Parser(
-            {"command": {"choices": COMMANDS, "help": "its help: tprimat COMMAND --help"}},
-            prog="tprimat",
-            description=f"Read results of the suite, version {VERSION}; training needs a checkout.",
-        ).parse_args(sys.argv[1:])
+    parser = Parser(
+        {"command": {"choices": COMMANDS, "help": "its help: tprimat COMMAND --help"}},
+        prog="tprimat",
+        description=f"Read results of the suite, version {VERSION}; training needs a checkout.",
+    )
+    command = importlib.import_module(f"evaluate.{parser.parse_args(sys.argv[1:2]).command}")
     del sys.argv[1]
-    command = importlib.import_module(f"evaluate.{name}")
     return run(command.main)
 
 

@@ -27,16 +27,19 @@ FAILURES = ("slower", "memory", "loss")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-def number(least: float, most: float, wanted: str, unit: str = "") -> Callable[[str], float]:
-    """Return a reader of a number from `least` to `most`, which may end with `unit`."""
+def number(
+    least: float, most: float, wanted: str, unit: str = "", kind: type[float] | type[int] = float
+) -> Callable[[str], float]:
+    """Return a reader of a number of a `kind` (float or int) from `least` to `most`, which may end with `unit`."""
 
     def read(text: str) -> float:
         digits = text.removesuffix(unit)
-        value = float(digits)
+        value = kind(digits)
         if not least <= value <= most:
             raise argparse.ArgumentTypeError(f"got {plain(digits)}, wanted {wanted}")
         return value
 
+    read.__name__ = kind.__name__  # for argparse's message about a text that is no number
     return read
 
 
@@ -65,12 +68,6 @@ def _steps(text: str) -> tuple[int, int]:
     if not found or int(found[2] or found[1]) < int(found[1]):
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted FIRST-LAST, such as 3-5, or one number")
     return int(found[1]), int(found[2] or found[1])
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a number from 1 to 10000")
-    return int(text)
 
 
 band = number(0, math.nextafter(1, 0), "a share from 0 to below 1, e.g. 0.03")
@@ -252,7 +249,11 @@ TRACE = Parser(
             "metavar": "FILE",
             "help": "probe of the device (python -m train.probe), for the share of its rate; once for each device",
         },
-        "--top": {"type": _positive, "default": 20, "help": "operators to show (default: %(default)s)"},
+        "--top": {
+            "type": number(1, 10_000, "a number from 1 to 10000", kind=int),
+            "default": 20,
+            "help": "operators to show (default: %(default)s)",
+        },
     },
     module="evaluate.trace",
 )

@@ -32,6 +32,7 @@ if __name__ == "__main__":
 from evaluate.bundle import as_input
 from evaluate.frames import tables as frames
 from evaluate.frames.tables import MissingPackageError
+from evaluate.inputs.discover import require_folder
 from evaluate.metrics import prices
 from evaluate.metrics.defaults import FORMATS, LEAST_PERCENT, PUBLISHED
 from evaluate.metrics.prices import PriceError
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return acceptance.run(options)
     output: Path = options.output or _place(options.folders)
-    store.require_folder(output)
+    require_folder(output)
     check_places(output, options.format)
     comparison = _compared(options)
     is_failure = not any(group.counted for group in comparison.groups)
@@ -85,17 +86,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_together(options: argparse.Namespace) -> None:
     """Exit 2 for an option that has no meaning with or without --against, and set the default of --at-least."""
-    if options.against is None:
-        if options.at_least is not None:
-            COMPARE.error("--at-least: got it without --against, wanted --against published or a baseline of your own")
-        return
-    if not options.against:
+    if options.against == "":
         COMPARE.error(f"--against: got an empty text, wanted {PUBLISHED}, or a folder or an archive of results")
-    for name in ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget", "brief", "log"):
+    of_a_comparison = ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget", "brief", "log")
+    unfit = (
+        {"at_least": "got it without --against, wanted --against published or a baseline of your own"}
+        if options.against is None
+        else dict.fromkeys(of_a_comparison, "has no meaning with --against; leave out one of them")
+    )
+    for name, fault in unfit.items():
         if getattr(options, name) != COMPARE.get_default(name):
-            COMPARE.error(f"--{name.replace('_', '-')}: has no meaning with --against; leave out one of them")
-    if options.at_least is None:
-        options.at_least = LEAST_PERCENT
+            COMPARE.error(f"--{name.replace('_', '-')}: {fault}")
+    options.at_least = options.at_least or LEAST_PERCENT
 
 
 def _place(inputs: Sequence[Path]) -> Path:
@@ -164,16 +166,13 @@ def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
 
 @contextmanager
 def _beside(work: Callable[[], None]) -> Iterator[None]:
-    """Do `work` in a forked process meanwhile; an OSError there is raised here."""
+    """Do `work` in a forked process meanwhile; if that fails, do it again here, which raises its error."""
     import multiprocessing
-
-    receiver, sender = multiprocessing.Pipe(duplex=False)
 
     def run() -> None:
         try:
             work()
-        except (OSError, ForeignFileError) as error:
-            sender.send(str(error))
+        except (OSError, ForeignFileError):
             sys.exit(1)
 
     process = multiprocessing.get_context("fork").Process(target=run)
@@ -183,7 +182,7 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
     finally:
         process.join()
     if process.exitcode:
-        raise OSError(receiver.recv() if receiver.poll() else "the process that draws compare.png ended early")
+        work()
 
 
 def _write(name: str, comparison: Comparison, path: Path) -> None:

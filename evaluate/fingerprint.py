@@ -59,16 +59,15 @@ def fingerprint(
         "tokens": index.tokens,
         "dtype": str(index.dtype),
     }
-    manifest = load_manifest(prefix) if manifest_path(prefix).exists() else None
-    known = manifest or {}
-    recorded = (known.get("tokenizer") or {}).get("sha256")
+    manifest = load_manifest(prefix) if manifest_path(prefix).exists() else {}
+    recorded = (manifest.get("tokenizer") or {}).get("sha256")
+    known = {**manifest, "tokenizer_sha256": recorded}
     found["tokenizer_sha256"] = sha256_tokenizer(tokenizer) if tokenizer else recorded
     count = min(batches, config.train_iterations) if config else None
     stream, reason = _token_stream(prefix, {**found, **known}, config, count or 0)
     without = None if found["tokenizer_sha256"] else "no manifest beside the pair; name the folder with --tokenizer"
     reasons = {"tokenizer_sha256": without, "token_stream_sha256": reason}
-    differs = [key for key in found if key in known and known[key] != found[key]]
-    differs += ["tokenizer_sha256"] if recorded not in (None, found["tokenizer_sha256"]) else []
+    differs = [key for key in found if known.get(key) not in (None, found[key])]
     return {
         "prefix": str(prefix),
         **found,

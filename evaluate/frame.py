@@ -36,7 +36,6 @@ from utils.files import write_whole
 from utils.own_files import require_ours
 from utils.results.store import ResultError
 
-FORMATS = tuple(tables.RECOGNISERS)
 UNREADABLE = "unreadable"
 """Key of DataFrame.attrs: the files that could not be read, each with its path and the reason."""
 
@@ -81,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = FRAME.parse_args(arguments)
     output: Path | None = options.output
     name = output.suffix.removeprefix(".").lower() if output else "csv"
-    if output and name not in FORMATS:
+    if output and name not in tables.RECOGNISERS:
         raise ResultError(f"--output: got {output}, wanted a name that ends in .csv or .parquet")
     tables.require_packages(name)
     if output:

@@ -25,6 +25,7 @@ if __name__ == "__main__":
     HISTORY.parse_first()
 
 from evaluate.bundle import as_input
+from evaluate.inputs.discover import require_folder
 from evaluate.report import renderers, tables
 from evaluate.report.groups import run_label
 from evaluate.report.renderers import html_titled
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # an input that is one folder holds its report; archives and folders of several places are not changed
     is_folder = len(options.places) == 1 and options.places[0].is_dir()
     output: Path = options.output or (options.places[0] if is_folder else HISTORY_FOLDER)
-    store.require_folder(output)
+    require_folder(output)
     for name, is_ours in RECOGNISERS.items():
         require_ours(is_ours, output / name)
     loaded = as_input.load(options.places)

@@ -28,6 +28,7 @@ if __name__ == "__main__":
     MLPERF.parse_first()
 
 from evaluate.checks.recorded import grouped
+from evaluate.inputs.discover import require_place
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.metrics.defaults import BAND
@@ -39,7 +40,7 @@ from evaluate.verdict.ratios import with_interval
 from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
-from utils.results.store import ResultError, require_place, write_json
+from utils.results.store import ResultError, write_json
 
 COLUMNS: dict[str, Callable[[System], str]] = {
     "system": lambda one: one.name,
@@ -55,15 +56,14 @@ WIDTH = 160
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
 
-def verdicts(systems: Sequence[System], band: float = BAND) -> list[dict[str, Any]]:
-    """Return the verdicts on tokens/s/GPU: each accelerator against the first, then machines of one accelerator.
+def verdicts(systems: Sequence[System], band: float = BAND) -> Iterator[dict[str, Any]]:
+    """Yield the verdicts on tokens/s/GPU: each accelerator against the first, then machines of one accelerator.
 
     The systems of an accelerator count as its machines, and all verdicts are corrected together for their number.
     Raises MlperfLogError for a system with a single run, whose spread between runs is unknown.
     """
     pairs = list(_pairs(systems))
     estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
-    entries = []
     for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, inference.adjusted(estimates), strict=True):
         word, reason = inference.decide(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
@@ -73,21 +73,18 @@ def verdicts(systems: Sequence[System], band: float = BAND) -> list[dict[str, An
             free,
             *(inference.remark_on_machines(side[0].accelerator, _runs(side)) for side in (a, b)),
         ]
-        entries.append(
-            {
-                "benchmark": b[0].benchmark,
-                "a": a_name,
-                "b": b_name,
-                "verdict": word,
-                "ratio": found.ratio,
-                "interval": None if found.low is None else [found.low, found.high],
-                "runs": list(found.runs),
-                "machines": list(found.machines),
-                "scope": found.scope,
-                "reasons": list(filter(None, reasons)),
-            }
-        )
-    return entries
+        yield {
+            "benchmark": b[0].benchmark,
+            "a": a_name,
+            "b": b_name,
+            "verdict": word,
+            "ratio": found.ratio,
+            "interval": None if found.low is None else [found.low, found.high],
+            "runs": list(found.runs),
+            "machines": list(found.machines),
+            "scope": found.scope,
+            "reasons": list(filter(None, reasons)),
+        }
 
 
 def _pairs(systems: Sequence[System]) -> Iterator[tuple[str, list[System], str, list[System]]]:
@@ -125,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.output:
             require_ours(_is_ours, options.output)
         systems = load(options.folder)
-        found = verdicts(systems, options.band)
+        found = list(verdicts(systems, options.band))
     except MlperfLogError as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 1 if options.folder.is_dir() else 2
@@ -140,7 +137,7 @@ def _blocks(systems: Sequence[System], found: Sequence[dict[str, Any]]) -> Itera
     """Yield the table of the systems, and a card for each verdict."""
     yield Table("Systems", tuple(COLUMNS), [tuple(cell(one) for cell in COLUMNS.values()) for one in systems], 2)
     for entry in found:
-        ratio, ends = with_interval(entry["ratio"], *(entry["interval"] or (None, None))), entry["interval"]
+        ratio, ends = with_interval(entry["ratio"], *(entry["interval"] or ())), entry["interval"]
         statement = f"{entry['b']} against {entry['a']}: {ratio}{'' if ends else ' (no interval)'}"
         yield Card(entry["verdict"], statement, basis=f"holds for {entry['scope']}", support=entry["reasons"])
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evaluate.command_lines import REPRODUCE
@@ -117,14 +117,13 @@ def _results(archive: Path, platform: str) -> list[Result]:
     return ours
 
 
-def _differences(result: Result, code: str) -> list[str]:
-    """Return what is not the same here as where a result was measured, as far as it is known before the run."""
+def _differences(result: Result, code: str) -> Iterator[str]:
+    """Yield what is not the same here as where a result was measured, as far as it is known before the run."""
     there = result["provenance"]
-    lines = [f"measured on {device_name(result)}, image {there['image_digest'] or 'none'}; compare with what runs here"]
+    yield f"measured on {device_name(result)}, image {there['image_digest'] or 'none'}; compare with what runs here"
     for name, ours in (("git_commit", origin.commit(ROOT)[0]), ("code_sha256", code)):
         if there[name] != ours:
-            lines.append(f"{name} differs: there {there[name] or 'unknown'}, here {ours or 'unknown'}")
-    return lines
+            yield f"{name} differs: there {there[name] or 'unknown'}, here {ours or 'unknown'}"
 
 
 def _judge(options: argparse.Namespace) -> int:

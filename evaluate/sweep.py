@@ -32,14 +32,13 @@ from evaluate.report import sweeps as figures
 from evaluate.report.blocks import Lines
 from evaluate.report.pictures import drawing, saved
 from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
-from evaluate.report.sweeps import Best, Measured, in_words
+from evaluate.report.sweeps import Best, Measured, SweepError, in_words
 from evaluate.report.tables import not_written, number, plain, wrapped
 from utils.arguments import refusing, run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import is_png, require_ours
-from utils.results import sweep_file
-from utils.results.sweep_file import Sweep, SweepError
+from utils.results.sweep_file import Sweep
 
 
 @refusing((SweepError, ForeignFileError))
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     picture = path.with_suffix(".png")
     files: dict[Path, str] = {}
     lines = []
-    sweep = sweep_file.read(path)
+    sweep = figures.read(path)
     folder = path.absolute().parent.parent
     measured = [figures.measure(point, folder / point.label) for point in sweep.points]
     bests = figures.best_of(sweep, measured)

@@ -33,11 +33,11 @@ from evaluate.report.tables import plain
 from evaluate.timing import breakdown, ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.ceiling import Aligned, align
+from evaluate.timing.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
 from evaluate.timing.stream import TraceError
 from utils.arguments import refusing, run
 from utils.errors import UnusableError
 from utils.files import written_whole
-from utils.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
 from utils.own_files import json_with, require_apart, require_ours
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError

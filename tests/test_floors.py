@@ -51,7 +51,7 @@ STANDARD_LIBRARY_ONLY = (
     *(
         "utils/models.py",
         "utils/frameworks.py",
-        "utils/kinds.py",
+        "evaluate/timing/kinds.py",
         "utils/redact.py",
         "utils/secret_forms.py",
         "utils/arguments.py",

@@ -26,7 +26,7 @@ from typing import Any
 
 from train.energy import sampler, section
 from train.job import nodes, processes, rank_environment
-from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
+from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, set_aside, utc_now
 from train.job.outcome import Attempt, Completion, exit_code, settle
 from train.job.rank_environment import python_of
 from train.job.supervise import Ending, run
@@ -39,7 +39,8 @@ from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from utils import arguments
 from utils.arguments import Parser, first_line, refusing
-from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
+from utils.dataset.gpt_dataset import check_epochs, describe
+from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.frameworks import FRAMEWORKS
 from utils.hardware.detect import HardwareError
@@ -47,8 +48,8 @@ from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
 from utils.own_files import note_trees, require_ours
 from utils.provenance.origin import speed_variables
-from utils.results import profile_file, store
-from utils.settings import layers
+from utils.results import store
+from utils.settings import layers, profiling
 from utils.settings.config import PLATFORMS, require_writable
 from utils.settings.layers import Value
 
@@ -126,7 +127,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, V
     require_writable(config.results_dir, "OUTPUT_DIR")
     require_writable(config.output_dir / "logs", "OUTPUT_DIR")
     if config.profiled is not None:
-        require_writable(config.output_dir / profile_file.FOLDER, "OUTPUT_DIR")
+        require_writable(config.output_dir / profiling.FOLDER, "OUTPUT_DIR")
     manifest = describe(data_prefix(config, options.model), config.data_dir, config=config)
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
@@ -143,7 +144,7 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     footprint.mark(job.config.output_dir, footprint.OUTPUT)
     remove_leftovers(job.result_path)
     reserve(job.result_path)
-    number = store.set_aside(job.result_path)
+    number = set_aside(job.result_path)
     job = job.numbered(number)
     # files of an attempt that was killed together with its launcher, or of a user
     while profile_folder(job).exists() or any(log_path(job).parent.glob(f"{log_path(job).stem}[._]*")):

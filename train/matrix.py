@@ -38,7 +38,7 @@ from train.machine import gpus
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit import terminal_table
 from train.runner import plan
-from train.runner.run_job import follow_up, run_job, run_on_other_node, show_ends
+from train.runner.run_job import follow_up, run_job, run_on_other_node, show_ends, show_progress
 from train.runner.state import (
     CHECKS,
     COMPARISON,
@@ -267,7 +267,6 @@ def validate(status: StatusFile, stop: processes.StopRequest) -> int:
     """Validate the results of a matrix that has ended; return 1 if a job or the validation failed, 128 + signal."""
     state = status.matrix
     if stop.signal is not None:
-        status.end(INTERRUPTED)
         print(f"interrupted by {stop.signal.name}: {state.good}; {AGAIN}", file=sys.stderr)
         return stop.exit_code(otherwise=1)
     status.enter(VALIDATION)
@@ -309,13 +308,8 @@ def _reading(
 def _pause(seconds: float, view: View, status: StatusFile, stop: processes.StopRequest) -> None:
     if not seconds:
         return
-
-    def refresh() -> None:
-        view.refresh()
-        status.write_sometimes()
-
     status.matrix.pause = f"cooling down for {seconds:g} s"
-    processes.wait_until(lambda: False, seconds, stop, refresh=refresh)
+    processes.wait_until(lambda: False, seconds, stop, refresh=partial(show_progress, view, status))
     status.matrix.pause = None
 
 

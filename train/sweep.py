@@ -136,7 +136,6 @@ def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
 
 
 def _write(sweep: Sweep, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(sweep.as_dict(), path, is_ours=sweep_file.is_sweep)
 
 

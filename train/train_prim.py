@@ -6,20 +6,20 @@ difference between the YAML that AMD ships for a model and ours. It needs neithe
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from train.machine import gpus
 from train.machine.gpu_command import table
 from train.prim import install as prim_install, yaml_config as prim_config
 from train.prim.install import DEFAULT_GPU, Primus
 from utils.arguments import Parser, refusing
 from utils.errors import ConfigError, DataError
-from utils.hardware.detect import HardwareError, visible_gpus
+from utils.hardware.detect import HardwareError
 from utils.models import MODELS
-from utils.settings.config import RunConfig, load
+from utils.settings.config import RunConfig, load, values_of
 
 CHECK = """Every difference between the YAML that AMD ships for a model and the one that this suite renders.
 
@@ -44,7 +44,7 @@ def main() -> int:
     return training.main()
 
 
-@refusing((ConfigError, DataError))
+@refusing((ConfigError, DataError, HardwareError))
 def check(arguments: Sequence[str]) -> int:
     """Print the differences of each model in MODEL; return 0, or 2 for bad input."""
     options = Parser(OPTIONS, prog="python -m train.train_prim --check", description=CHECK).parse_args(arguments)
@@ -76,14 +76,10 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
 
 def _config(settings: Sequence[str]) -> RunConfig:
     asked = [*settings, "FRAMEWORK=prim"]
-    try:
-        visible = visible_gpus("amd")
-    except HardwareError:  # no torch: the check is for any machine
-        visible = None
-    is_set = "GPUS_PER_NODE" in os.environ or any(text.startswith("GPUS_PER_NODE=") for text in settings)
-    if not visible and not is_set:
+    visible = gpus.count("amd")  # 0 also without torch: the check is for any machine
+    if not visible and values_of("amd", asked)["GPUS_PER_NODE"].text == "auto":
         print(f"no GPU is visible: assuming {ASSUMED_GPUS} (GPUS_PER_NODE={ASSUMED_GPUS})", file=sys.stderr)
-        asked = [f"GPUS_PER_NODE={ASSUMED_GPUS}", *asked]
+        asked.append(f"GPUS_PER_NODE={ASSUMED_GPUS}")
     return load("amd", visible or None, arguments=asked)
 
 

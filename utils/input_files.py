@@ -11,8 +11,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,8 +25,6 @@ LONGEST_TEXT = 1 << 17
 """Characters of one text; the longest honest one is an environment variable, of which Linux allows 131,072 bytes."""
 MOST_DIGITS = 40
 """Digits of an integer; a count has 19 at most."""
-NOT_OURS = "lost+found"
-"""Folder of a file system, which only its administrator can read."""
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -97,33 +94,6 @@ def parse_json(data: bytes, *, nan_is_null: bool = False) -> Any:
         raise InputFileError(str(error) if data.strip() else "is empty") from error
     _check(content, may_have_surrogates=bool(_ESCAPED_SURROGATE.search(data)))
     return content
-
-
-def files_below(folder: Path, pattern: str) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Return the sorted paths below a folder whose name fits the pattern, and the folders that cannot be read.
-
-    Links to folders are not followed. A path of a fitting name may be anything: a folder, a link to nothing, a pipe.
-    """
-    unreadable: list[tuple[Path, str]] = []
-
-    def note(error: OSError) -> None:
-        unreadable.append(
-            (Path(error.filename or folder), f"{error.filename}: folder cannot be read: {_reason(error)}")
-        )
-
-    found = []
-    for place, folders, files in os.walk(folder, onerror=note):
-        folders[:] = [name for name in folders if name != NOT_OURS]
-        found += [Path(place, name) for name in (*folders, *files) if fnmatchcase(name, pattern)]
-    return sorted(found), unreadable
-
-
-def distinct(paths: Iterable[Path]) -> list[Path]:
-    """Return the paths in their order, without those that lead to the same file as an earlier one."""
-    found: dict[str, Path] = {}
-    for path in paths:
-        found.setdefault(os.path.realpath(path), path)
-    return list(found.values())
 
 
 def _reason(error: Exception) -> str:

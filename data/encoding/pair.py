@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from data.encoding.join import Totals, join
 from data.encoding.parts import folder_of, has_finished_parts, is_parts_folder, most_parts
@@ -26,7 +27,7 @@ from data.engines.plain import Backend
 from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
 from data.reading.sources import require_each_once
-from utils.dataset.indexed import HEADER, bin_path, idx_path, manifest_path, write_index
+from utils.dataset.indexed import DTYPES, HEADER, MAGIC, VERSION, bin_path, idx_path, manifest_path, pointers
 from utils.dataset.manifest import MANIFEST_VERSION, joined, name_of
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
@@ -181,6 +182,26 @@ def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: T
         )
     is_sequence = lengths > 0
     write_index(path, backend.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
+
+
+def write_index(
+    path: Path, dtype: np.dtype[Any], sequence_lengths: npt.ArrayLike, document_indices: npt.ArrayLike
+) -> None:
+    """Write an `.idx` to `path`; see `utils.dataset.indexed.Index` for the arguments.
+
+    Raises DataError for a sequence of more than 2^31 - 1 tokens.
+    """
+    wide = np.asarray(sequence_lengths, dtype=np.int64)
+    if wide.size and wide.max() > np.iinfo(np.int32).max:
+        raise DataError(f"{path}: a document of {wide.max():,} tokens, an .idx holds at most 2^31 - 1; split it")
+    lengths = wide.astype("<i4")
+    indices = np.asarray(document_indices, dtype="<i8")
+    code = next(code for code, known in DTYPES.items() if known == dtype)
+    with path.open("wb") as file:
+        file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(indices)))
+        file.write(lengths.tobytes())
+        file.write(pointers(lengths, dtype.itemsize).astype("<i8").tobytes())
+        file.write(indices.tobytes())
 
 
 def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:

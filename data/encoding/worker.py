@@ -19,8 +19,8 @@ import orjson
 from data.encoding.parts import PART_VERSION, Part, Span, digest, file_of, lines_before, load_part, save, save_part
 from data.encoding.workers import Deferred
 from data.engines.engines import Engine, EngineSpec, Ids
+from data.engines.plain import dtype_for
 from data.reading.jsonl import BOM, text_of
-from utils.dataset.indexed import dtype_for
 from utils.errors import DataError, in_one_line
 from utils.files import write_whole
 from utils.own_files import anything

@@ -17,7 +17,6 @@ import numpy as np
 
 from data.engines.schemes import byte_letters, scheme_of
 from data.engines.sound import read_sound
-from utils.dataset.indexed import dtype_for
 
 BACKEND = "TokenizersBackend"
 PROVEN = {
@@ -50,7 +49,14 @@ WITHOUT_INFLUENCE = {
 SPECIAL_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 LISTS = ("additional_special_tokens", "extra_special_tokens")
 CHECKED = {*SPECIAL_KEYS, *LISTS, "added_tokens_decoder", "add_prefix_space", "split_special_tokens"}
+SMALL_VOCABULARY = 65500
+"""Smallest vocabulary whose ids are int32 (megatron-core 0.16.1, indexed_dataset.py, `DType.optimal_dtype`)."""
 TOKEN_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
+    """Return the type of ids below `vocabulary_size` (added tokens included): uint16 below 65,500, else int32."""
+    return np.dtype(np.uint16) if vocabulary_size < SMALL_VOCABULARY else np.dtype(np.int32)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from evaluate.acceptance.deciding import (
 from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
 from evaluate.checks.recorded import machine_of
+from evaluate.inputs.discover import require_folder
 from evaluate.metrics.defaults import PUBLISHED
 from evaluate.report.blocks import Lines
 from evaluate.report.groups import without_copies
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     """
     place = options.output / FILE if options.output else None
     if place is not None:
-        store.require_folder(options.output)
+        require_folder(options.output)
         require_ours(is_ours, place)
     measured, unreadable = read_jobs(options.folders)
     if options.against == PUBLISHED:

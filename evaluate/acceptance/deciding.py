@@ -19,10 +19,10 @@ from evaluate.metrics.defaults import PUBLISHED
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
-from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.verdict import deciding, inference, order, verdicts
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.sentences import NOT_COMPARABLE
+from evaluate.verdict.side_names import log_rates
 from utils.results.schema import Result
 
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "UNKNOWN"
@@ -73,7 +73,7 @@ def against_published(job: Job, least: float) -> Decision:
     why = _why_no_figure(job.counted, tuned) or _why_not_whole(job) or _why_not_steady(job)
     outcome = _Outcome(why)
     if figure is not None and not why:
-        logs = [rate - math.log(figure) for rate in _logs(job)]
+        logs = [rate - math.log(figure) for rate in log_rates(job.entries)]
         ends = [rate + order.shift_to_the_end(run) for rate, run in zip(logs, job.counted, strict=True)]
         outcome = _judged(_mean(logs, job, 100), _mean(ends, job, 100), least, len(logs))
     return _decision(job, figure, tuned.basis or PUBLISHED, outcome)
@@ -149,7 +149,7 @@ def _decision(job: Job, baseline: float | None, source: str, found: _Outcome) ->
         more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
         reason = "; ".join(filter(None, (f"{shown[0]}{more}", reason)))
         word = FAIL if failed else UNKNOWN if word == PASS else word
-    logs = _logs(job)
+    logs = log_rates(job.entries)
     measured = _mean(logs, job) if logs and len(logs) == len(job.counted) else None
     return Decision(word, reason, job.name, job.machine, measured, len(job.counted), baseline, source, found.share)
 
@@ -160,13 +160,8 @@ def _why_not_counted(entry: Entry) -> str:
     return f"run {result['run']} {status}: {entry.why_not_counted}"
 
 
-def _logs(job: Job) -> list[float]:
-    """Return the logarithms of tokens/s/GPU of the runs of a job that have steady steps."""
-    return [math.log(rate) for result in job.counted if (rate := tokens_per_second_per_gpu(result)) is not None]
-
-
 def _rate(baseline: Job) -> float | None:
-    logs = _logs(baseline)
+    logs = log_rates(baseline.entries)
     return math.exp(statistics.fmean(logs)) if logs and len(logs) == len(baseline.counted) else None
 
 

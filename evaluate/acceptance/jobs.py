@@ -95,8 +95,7 @@ def jobs(entries: Sequence[Entry], *, by_machine: bool) -> list[Job]:
 
 
 def _job(key: JobKey, machine: str | None, entries: list[Entry]) -> Job:
-    if key.method != BEST:
-        return Job(key, machine, tuple(entries))
+    """Return the job of entries, which have several layouts with the method `best` only."""
     layouts = grouped(entries, lambda entry: layout_of(entry.result))
     tried = sum(any(entry.is_counted for entry in members) for members in layouts.values())
     return Job(key, machine, tuple(layouts[fastest(layouts)]), max(1, tried))

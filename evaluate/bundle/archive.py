@@ -41,7 +41,6 @@ class BundleError(ValueError):
 class Bundle:
     """An open archive whose names and sizes are harmless."""
 
-    path: Path
     archive: zipfile.ZipFile
     manifest: dict[str, Any]
     listed: dict[str, Listed]
@@ -92,7 +91,7 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
             name: Listed(**checked(one, f"{where}: files: {name!r}", BundleError, _LISTED)) for name, one in found
         }
         kinds = {name: kind for name in archive.namelist() if (kind := kind_of(name))}
-        yield Bundle(path, archive, manifest, listed, kinds), []
+        yield Bundle(archive, manifest, listed, kinds), []
 
 
 _KEYS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.checks.entries import Found, Loaded, loaded, read_results
-from utils.input_files import distinct
+from evaluate.inputs.discover import distinct
 from utils.results.store import ResultError
 
 

@@ -90,7 +90,16 @@ def _raw_lines(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[str, dict
             for number, line in enumerate(iter(lambda text=text: text.readline(LONGEST_LINE), ""), 1):  # type: ignore[misc]
                 start = line.find(raw_samples.PREFIX + "{")
                 if start >= 0:
-                    yield f"{name}:{number}", raw_samples.parse(line[start:])
+                    yield f"{name}:{number}", parsed(line[start:])
+
+
+def parsed(line: str) -> dict[str, Any] | None:
+    """Return the content of a line of raw samples, None if it is damaged."""
+    try:
+        content = json.loads(line.removeprefix(raw_samples.PREFIX))
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _facts(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
+from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
 
@@ -163,11 +165,10 @@ def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
     ]
     for of_machine in grouped(spans, itemgetter(0, 1, 2)).values():
         runs = sorted(span[3:] for span in of_machine)
-        last = runs[0]
-        for run in runs[1:]:
+        ended_last = accumulate(runs, partial(max, key=itemgetter(1)))
+        for last, run in zip(ended_last, runs[1:], strict=False):
             if run[0] + SLACK < last[1] and run[0] + SLACK < run[1]:
                 yield last[2], run[2]
-            last = max(last, run, key=lambda one: one[1])
 
 
 def _have_other_gpus(a: Result, b: Result) -> bool:

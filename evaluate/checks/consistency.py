@@ -206,21 +206,20 @@ def extra_settings(result: Result) -> dict[str, tuple[str, Any]]:
     return found
 
 
-def extra_settings_agree(result: Result) -> list[str]:
-    """Return a line for each setting beyond the schema that contradicts the recomputation or precision asked for."""
+def extra_settings_agree(result: Result) -> Iterator[str]:
+    """Yield a line for each setting beyond the schema that contradicts the recomputation or precision asked for."""
     asked = result["training_config"]
     least = BITS.get(str(asked.get("precision")), 0)
-    lines = [
+    yield from (
         f"{key}: ran {value}, and precision was asked to be {asked['precision']}"
         for key in ("parameter_dtype", "gradient_reduce_dtype")
         if (value := result["resolved_config"].get(key)) and _bits(str(value)) < least
-    ]
+    )
     for key, (subject, value) in extra_settings(result).items():
         if subject == "recompute" and asked.get("recompute") == "none":
-            lines.append(f"{key}: ran {value!r}, and recompute was asked to be none")
+            yield f"{key}: ran {value!r}, and recompute was asked to be none"
         if subject == "precision" and asked.get("precision") in ("bf16", "fp32") and _is_low(key, value):
-            lines.append(f"{key}: ran {value!r}, and precision was asked to be {asked['precision']}")
-    return lines
+            yield f"{key}: ran {value!r}, and precision was asked to be {asked['precision']}"
 
 
 def _is_off(value: Any) -> bool:

@@ -102,8 +102,7 @@ def _unlike_the_schedule(result: Result, warm_ups: tuple[WarmUp, ...]) -> Iterat
     for warm_up, late in product(warm_ups, (0, 1)) if warm else ((WARM_UP[0], 0),):
         progress = np.clip((steps - warm - 1 + late) / (last - warm), 0.0, 1.0)
         asked = least + (peak - least) * (1 + np.cos(np.pi * progress)) / 2
-        if warm:
-            asked = np.where(steps <= warm, peak * warm_up(steps, warm), asked)
+        asked = np.where(steps <= warm, peak * warm_up(steps, warm), asked)
         differs = np.abs(np.asarray(rates, dtype=float) - asked) > TOLERANCE * peak
         if not differs.any():
             return

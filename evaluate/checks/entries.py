@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,15 @@ from typing import Any
 from evaluate.checks import board, clock, consistency, course, energy, limits
 from evaluate.checks.board import copied_runs, overlapping_runs
 from evaluate.checks.limits import out_of_range
-from evaluate.inputs import earlier, mlperf_logs
-from evaluate.metrics.measured_rate import Probes, Profiles, attach, load_probes, load_profiles
-from utils.input_files import files_below
-from utils.results import store
+from evaluate.inputs import discover, earlier, mlperf_logs
+from evaluate.metrics import profile_file
+from evaluate.metrics.measured_rate import Dated, Probes, Profiles, attach
+from evaluate.metrics.profile_file import ProfileError
+from utils.housekeeping.inventory import OUTPUT_LAYOUT
+from utils.results import probe_file, store
+from utils.results.probe_file import ProbeError
 from utils.results.schema import Result
+from utils.settings import profiling
 
 REJECTING = (
     consistency.steps_are_complete,
@@ -62,6 +66,8 @@ WARNING = (
     limits.loss_is_of_unseen_data,
     energy.energy_has_two_sources,
 )
+
+PROBES = "probe_*.json"
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,10 @@ def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     findings = [check_result(result) for _, result in found]
     places = [place for place, one in enumerate(findings) if one.is_usable]
     for rule in (copied_runs, overlapping_runs):
-        lines: dict[tuple[int, bool], str] = {}
-        for place, is_certain, line in rule([found[place] for place in places]):
-            lines.setdefault((place, is_certain), line)
+        lines = {
+            (place, is_certain): line  # the first of each kind
+            for place, is_certain, line in reversed([*rule([found[place] for place in places])])
+        }
         for (place, is_certain), line in lines.items():
             more = ([line], []) if is_certain else ([], [line])
             findings[places[place]] = findings[places[place]].with_rejections(*more)
@@ -166,13 +173,13 @@ def read_results(paths: Sequence[Path]) -> Found:
     """Read every result below `paths`, without any rule; raise ResultError if a path is missing."""
     found = Found()
     for path in paths:
-        store.require_place(path)
+        discover.require_place(path)
         if path.is_file() and path.suffix != ".json":
             advice = f"check an archive with --bundle {path}" if path.suffix == ".zip" else "name a folder or a result"
             raise store.ResultError(f"{path}: is no result, wanted a folder or train_*.json; {advice}")
-        found.unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
+        found.unreadable += discover.files_below(path, discover.PATTERN)[1] if path.is_dir() else []
     folders = [path for path in paths if path.is_dir()]
-    for path in (*store.find(paths), *store.find(folders, earlier.PATTERN), *earlier.find_extracted(folders)):
+    for path in (*discover.find(paths), *discover.find(folders, earlier.PATTERN), *earlier.find_extracted(folders)):
         try:
             found.results.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
         except store.ResultError as error:
@@ -185,6 +192,44 @@ def read_results(paths: Sequence[Path]) -> Found:
     for _, result in found.results:
         attach(result, found.probes)
     return found
+
+
+# Files beside results: probes, and the profiles of jobs, `profiles/<job>/profile.json`.
+
+
+def load_probes(paths: Iterable[Path]) -> Probes:
+    """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
+    ours = (file for file in files_around(paths, PROBES, PROBES) if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
+    return Probes(*_read_each(ours, probe_file.read, ProbeError))
+
+
+def _read_each(
+    paths: Iterable[Path], read: Callable[[Path], Dated], unusable: type[Exception]
+) -> tuple[tuple[Dated, ...], tuple[str, ...]]:
+    """Return what distinct files hold, and the errors of those that `read` refuses by raising `unusable`."""
+    found, errors = [], []
+    for path in discover.distinct(paths):
+        try:
+            found.append(read(path))
+        except unusable as error:
+            errors.append(str(error))
+    return tuple(found), tuple(errors)
+
+
+def load_profiles(paths: Iterable[Path]) -> Profiles:
+    """Return the profiles below these folders and in `profiles/` beside them, which may be that of OUTPUT_DIR.
+
+    Traces are not read.
+    """
+    files = files_around(paths, profiling.NAME, f"{profiling.FOLDER}/*/{profiling.NAME}")
+    ours = (file for file in files if file.parent.parent.name == profiling.FOLDER)
+    return Profiles(*_read_each(ours, profile_file.read, ProfileError))
+
+
+def files_around(paths: Iterable[Path], name: str, beside: str) -> Iterator[Path]:
+    """Yield the files of a name below these folders, and those that fit `beside` in their parents, by folder."""
+    for folder in (path if path.is_dir() else path.parent for path in paths):
+        yield from sorted({*discover.files_below(folder, name)[0], *filter(Path.is_file, folder.parent.glob(beside))})
 
 
 def job_name(result: Result, *, with_host: bool = False) -> str:

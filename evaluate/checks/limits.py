@@ -70,11 +70,13 @@ def claimed_utilisation_agrees(result: Result) -> Iterator[str]:
         said = [value, value * FULL_PERCENT] if kind == "mfu" else [value]  # a share or percent
         if not _is_one_of(said, right):
             in_bf16 = utilisation({**result, "training_config": {**config, "precision": "bf16"}})
-            cause = "the FLOP count or the peak behind it is wrong"
-            if _is_one_of([value, value * FULL_PERCENT], found[f"{kind}_full"]):
-                cause = "it is by the full-attention formula"
-            elif kind == "mfu" and any(_is_one_of(said, in_bf16[f"mfu_{name}"]) for name in ("causal", "full")):
-                cause = f"it is over the bf16 peak, and this ran in {config['precision']}"
+            causes = {
+                "it is by the full-attention formula": _is_one_of([value, value * FULL_PERCENT], found[f"{kind}_full"]),
+                f"it is over the bf16 peak, and this ran in {config['precision']}": kind == "mfu"
+                and any(_is_one_of(said, in_bf16[f"mfu_{name}"]) for name in ("causal", "full")),
+                "the FLOP count or the peak behind it is wrong": True,
+            }
+            cause = next(cause for cause, applies in causes.items() if applies)
             yield f"{key}: says {value:g}, attention counted causally makes it {right.value:.1f} {unit}; {cause}"
 
 
@@ -229,8 +231,7 @@ def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
     elif isinstance(value, list):
         numbers = [one for one in value if isinstance(one, (int, float))]
         ends = (min(numbers), max(numbers)) if numbers else ()
-        others = value if len(numbers) < len(value) else []
-        for inner in (*ends, *(one for one in others if isinstance(one, (dict, list)))):
+        for inner in (*ends, *(one for one in value if isinstance(one, (dict, list)))):
             yield from _numbers(inner, where)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield where, value

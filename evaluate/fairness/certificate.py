@@ -29,8 +29,14 @@ from evaluate.fairness.items import (
     values,
 )
 from utils.results.schema import Result
-from utils.settings.keys import names_of
+from utils.settings.keys import Part, in_results
 from utils.settings.profiling import NO_PROFILE
+
+
+def _names_of(part: Part) -> dict[str, str]:
+    """Return the names of the settings of one part of a certificate, by their key in results."""
+    return {place.key: place.name for place in in_results().values() if place.part == part}
+
 
 MODEL = {
     "parameter_count": "number of parameters",
@@ -45,9 +51,9 @@ MODEL = {
     "rope_base": "rotary base",
     "rope_scaling": "rotary scaling",
     "sliding_window": "attention window",
-} | names_of("model")
-WORK = names_of("work") | {"parameters_without_weight_decay": "parameters without weight decay"} | names_of("seed")
-LAYOUT = {"num_gpus": "number of GPUs"} | names_of("layout")
+} | _names_of("model")
+WORK = _names_of("work") | {"parameters_without_weight_decay": "parameters without weight decay"} | _names_of("seed")
+LAYOUT = {"num_gpus": "number of GPUs"} | _names_of("layout")
 """Part of the work in the track `equal`; in `best` each side has its own."""
 ONLY_IF_TRUE = {
     "tie_word_embeddings": "embedding shared with the output layer",
@@ -56,7 +62,7 @@ ONLY_IF_TRUE = {
 """Part of the model; `resolved_config` holds the key only where it is true, and two sides without it give no item."""
 FLOAT32_PRODUCTS = "products of float32"
 """Item on TF32 (`high`) against IEEE float32 (`highest`), of trainings in fp32 only."""
-MEANS = names_of("means") | {
+MEANS = _names_of("means") | {
     "optimizer": "optimizer class",
     "distributed_optimizer": "distributed optimizer",
     "parameter_dtype": "parameter type",

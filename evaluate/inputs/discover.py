@@ -1,4 +1,4 @@
-"""Search for the logs of trainings: by environment variable, by name, in known folders, and by content.
+"""Search for results by their name, and for the logs of trainings: by variable, name, known folder and content.
 
 Files of one training form one log: rotated parts of a log, and the per-rank tree that Primus writes,
 `{work_group}/{user}/{exp}/logs/pre_trainer/rank-N/*.log`, from which the most complete level of each rank is taken.
@@ -6,18 +6,22 @@ Files of one training form one log: rotated parts of a log, and the per-rank tre
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from evaluate.inputs.earlier_names import named_in
-from utils.input_files import files_below
+from utils.input_files import InputFileError, require_regular
 from utils.logs.events import FILE_NAME as EVENTS, EventFileError
 from utils.logs.reader import holds_iterations
+from utils.results.store import SUPERSEDED, ResultError
 
+PATTERN = "train_*.json"
 PRIMUS_PATH = "/workspace/Primus"
 """Folder of Primus in AMD's images; the environment variable PRIMUS_PATH overrides it."""
 _ROTATED = re.compile(r"\.(?:\d+|\d{4}-\d\d-\d\d_[\d_-]+)(?=\.(?:log|txt)$)|(?<=\.log)\.\d+$|(?<=\.txt)\.\d+$")
@@ -27,6 +31,66 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 class DiscoverError(ValueError):
     """No log was found, or more than one; the message names the searched folders."""
+
+
+def find(folders: Iterable[Path], pattern: str = PATTERN) -> Iterator[Path]:
+    """Yield every result file (`train_*.json`) below the folders, sorted; superseded attempts are skipped.
+
+    A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist, or is neither a
+    folder nor a file. A path that is yielded may be anything of that name; `read` refuses what is no file.
+    """
+    found: list[Path] = []
+    for folder in folders:
+        require_place(folder)
+        below = [folder] if folder.is_file() else files_below(folder, pattern)[0]
+        found += [path for path in below if SUPERSEDED not in path.relative_to(folder).parts]
+    yield from distinct(found)
+
+
+def require_folder(output: Path) -> None:
+    """Raise ResultError if the place of a report is a file."""
+    if output.exists() and not output.is_dir():
+        raise ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
+
+
+def require_place(path: Path) -> None:
+    """Raise ResultError unless a path leads to a folder or a regular file."""
+    if path.is_dir():
+        return
+    try:
+        require_regular(path)
+    except InputFileError as error:
+        if os.path.lexists(path):
+            raise ResultError(f"{path}: cannot be used ({error}); name the folder that holds the results") from error
+        raise ResultError(f"{path}: no such file or folder; name the folder that holds the results") from error
+
+
+def files_below(folder: Path, pattern: str) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """Return the sorted paths below a folder whose name fits the pattern, and the folders that cannot be read.
+
+    Links to folders are not followed; lost+found is left out, which only the administrator of a file system can read. A
+    path of a fitting name may be anything: a folder, a link to nothing, a pipe.
+    """
+    unreadable: list[tuple[Path, str]] = []
+
+    def note(error: OSError) -> None:
+        unreadable.append(
+            (Path(error.filename or folder), f"{error.filename}: folder cannot be read: {error.strerror or error}")
+        )
+
+    found = []
+    for place, folders, files in os.walk(folder, onerror=note):
+        folders[:] = [name for name in folders if name != "lost+found"]
+        found += [Path(place, name) for name in (*folders, *files) if fnmatchcase(name, pattern)]
+    return sorted(found), unreadable
+
+
+def distinct(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths in their order, without those that lead to the same file as an earlier one."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -58,7 +122,7 @@ def discover(folder: Path) -> list[FoundLog]:
     return _trainings(folder, (path for path in files_below(folder, "*")[0] if path.is_file()))
 
 
-def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> list[Path]:
+def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
     """Return the files of the log of `model`: those that `<MODEL>_LOG` names, else the only log in a known folder.
 
     Folders are searched in order: the current one, its logs/ and output/ (and output/logs/), PRIMUS_WORKSPACE, and
@@ -73,8 +137,7 @@ def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> 
                     f"{variable}={named}: {path} is not a file; name the log, its parts separated by `:`"
                 )
         return paths
-    here = here or Path()
-    known = [here, here / "logs", here / "output", here / "output" / "logs"]
+    known = [Path(), Path("logs"), Path("output"), Path("output/logs")]
     known += [Path(environ["PRIMUS_WORKSPACE"])] if environ.get("PRIMUS_WORKSPACE") else []
     known.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
     folders = [folder for folder in dict.fromkeys(known) if folder.is_dir()]

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import earlier_names, earlier_names as names
+from evaluate.inputs import discover, earlier_names as names
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of, parse_json
 from utils.results import schema, store
@@ -26,7 +26,6 @@ from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES
 from utils.results.store import SUMMARY_ROUNDING
 
 NOT_THERE = "not in the earlier format"
-UNKNOWN = "unknown"
 PATTERN = "benchmark_*.json"
 _NAME = re.compile(r"benchmark_(?P<platform>[a-z]+)_(?P<model>.+?)(?P<time>_\d{8}[_-]?\d{6})?(?:_run(?P<run>\d+))?")
 SUMMARY_RELATIVE = 0.005
@@ -35,7 +34,7 @@ fifth of the steps as warm-up, so one of these means must match."""
 CORE_RATIO = re.compile(r"per_(gpu_)?core|per_cuda_core|per_stream_processor")
 
 Content = Mapping[str, Any]
-_section = partial(earlier_names.filled, reason=NOT_THERE)
+_section = partial(names.filled, reason=NOT_THERE)
 
 
 def is_named(path: Path) -> bool:
@@ -107,8 +106,8 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
         "platform": _platform(path, content, named["platform"] if named else None),
         "framework": names.framework(content.get("framework")),
         "model": names.model(content.get("model", content.get("model_name")), named["model"] if named else None),
-        "model_size": UNKNOWN,
-        "method": UNKNOWN,
+        "model_size": names.UNKNOWN,
+        "method": names.UNKNOWN,
         "label": "",
         "run": int(named["run"]) if named and named["run"] else 0,
         "attempt": 1,
@@ -165,7 +164,7 @@ def _samples(path: Path, content: Content, times: list[Any], max_steps: int | No
     """Return steps and samples. If one time is missing, it is that of the first step, which these suites left out."""
     first = 2 if max_steps == len(times) + 1 else 1
     samples: dict[str, Any] = {"steps": list(range(first, first + len(times))), "step_times": times}
-    for key, alternatives in (("loss_values", names.LOSSES), ("grad_norms", ()), ("learning_rates", names.RATES)):
+    for key, alternatives in names.SAMPLES.items():
         values = names.first(content, alternatives)
         if isinstance(values, list) and len(values) == len(times) + first - 1:
             samples[key] = values[first - 1 :]
@@ -173,7 +172,6 @@ def _samples(path: Path, content: Content, times: list[Any], max_steps: int | No
             raise store.ResultError(f"{path}: {key}: got {len(values)} values beside {len(times)} step times")
         else:
             samples[key] = values or [None] * len(times)
-    samples["data_wait_seconds"] = [None] * len(times)
     excluded = {"1": f"{NOT_THERE}: the first step has no time"} if first == 2 else {}
     return {key: samples[key] for key in SAMPLES} | {"excluded_steps": excluded}
 
@@ -219,8 +217,8 @@ def find_extracted(folders: Iterable[Path]) -> list[Path]:
     """Return the results of logs below the folders that are not named as results are, sorted."""
     return [
         path
-        for path in store.find(folders, "*.json")
-        if not path.match(store.PATTERN) and not is_named(path) and _is_extracted(path)
+        for path in discover.find(folders, "*.json")
+        if not path.match(discover.PATTERN) and not is_named(path) and _is_extracted(path)
     ]
 
 

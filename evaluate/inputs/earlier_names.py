@@ -13,8 +13,12 @@ from utils.models import NAMES
 from utils.results.schema import SECTIONS
 
 TIMES = ("raw_step_times", "step_times")
-LOSSES = ("loss_values", "raw_loss_values", "raw_losses", "losses")
-RATES = ("learning_rates", "raw_learning_rates")
+SAMPLES = {
+    "loss_values": ("loss_values", "raw_loss_values", "raw_losses", "losses"),
+    "grad_norms": (),
+    "learning_rates": ("learning_rates", "raw_learning_rates"),
+    "data_wait_seconds": (),
+}
 CONFIG = {
     "max_steps": ("max_steps", "train_iters", "num_steps"),
     "global_batch_size": ("global_batch_size", "gbs"),
@@ -69,6 +73,8 @@ FRAMEWORKS = {
     **{"transformers": "hf", "huggingface": "hf", "hf": "hf", "torchtitan": "titan", "titan": "titan"},
 }
 PRECISIONS = {"bfloat16": "bf16", "bf16-mixed": "bf16", "float16": "fp16", "fp16-mixed": "fp16", "float32": "fp32"}
+UNKNOWN = "unknown"
+"""Name of a model, a framework or a method that nothing names."""
 LARGEST_NUMBER = 1e30
 """Far above every quantity of a result, and far below the largest float."""
 
@@ -103,12 +109,12 @@ def text(value: Any) -> str | None:
 def framework(given: Any) -> str:
     """Return our name of a framework; `unknown` if none is given."""
     name = text(given)
-    return FRAMEWORKS.get(name.lower(), name) if name else "unknown"
+    return FRAMEWORKS.get(name.lower(), name) if name else UNKNOWN
 
 
 def model(given: Any, named: str | None) -> str:
     """Return our name of the model in the file or the file name; the name itself if it is none of our models."""
-    name = text(given) or text(named) or "unknown"
+    name = text(given) or text(named) or UNKNOWN
     ours = named_in(name)
     return ours[0] if len(ours) == 1 else name
 

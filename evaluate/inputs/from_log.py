@@ -15,16 +15,15 @@ from utils.models import get as get_model
 from utils.provenance import origin
 from utils.provenance.digests import sha256_file, sha256_json
 from utils.results import schema
-from utils.results.performance import summarize, warmup_steps
+from utils.results.performance import summarize
 from utils.results.schema import KNOWN_FROM_A_LOG, NO_ENERGY, SECTIONS
 from utils.settings.keys import NO_RECIPE
 
 PARAMETERS_RELATIVE = 0.02
 """A padded vocabulary changes the parameter count by far less than this, another model by far more."""
-UNKNOWN = "unknown"
 _STACKS = {"amd": "rocm", "nvd": "cuda", "cpu": "cpu"}
-OF_LOG = {"max_steps": "total_steps", "num_gpus": "world_size"}
-"""Keys of `training_config` whose facts have another name in a RunLog."""
+OF_LOG = {"max_steps": "total_steps", "num_gpus": "world_size", "vocab_size": "padded_vocab_size"}
+"""Keys of `training_config` and `resolved_config` whose facts have another name in a RunLog."""
 
 
 NOT_IN_LOG = "the log does not say it"
@@ -59,7 +58,7 @@ def build(run: RunLog, given: Given, paths: list[Path], command: str) -> dict[st
         "attempt": 1,
         "identity_sha256": sha256_json({"logs": sorted(log["sha256"] for log in logs), "said": dict(given)}),
         "training_config": config,
-        "resolved_config": _resolved(run, config),
+        "resolved_config": _resolved(run),
         "energy_metrics": earlier_names.filled("energy_metrics", {}, NO_ENERGY),
         "fingerprint": earlier_names.filled("fingerprint", {}, "the log does not say what was read"),
         **_measured(run, tokens, config["num_gpus"]),
@@ -97,15 +96,13 @@ def _platform(run: RunLog, given: Given) -> tuple[str, list[str]]:
     if run.framework in VENDOR_OF:
         platform = VENDOR_OF[run.framework]
         return platform, [f"platform: {platform}, which {run.framework} is made for; the log does not name it"]
-    return UNKNOWN, ["platform: the log does not name it; say it with --platform"]
+    return earlier_names.UNKNOWN, ["platform: the log does not name it; say it with --platform"]
 
 
-def _resolved(run: RunLog, config: dict[str, Any]) -> dict[str, Any]:
+def _resolved(run: RunLog) -> dict[str, Any]:
     """Return the settings that ran, as far as the log itself records them."""
-    recorded = {key: run.facts.get(OF_LOG.get(key, key)) for key in SECTIONS["resolved_config"] if key in config}
+    recorded = {key: run.facts.get(OF_LOG.get(key, key)) for key in SECTIONS["resolved_config"]}
     known = {key: fact.value for key, fact in recorded.items() if fact and fact.where != ASKED}
-    counted = {"vocab_size": run.facts.get("padded_vocab_size"), "parameter_count": run.facts.get("parameter_count")}
-    known |= {key: fact.value for key, fact in counted.items() if fact}
     return earlier_names.filled("resolved_config", _with_recipe(known), NOT_IN_LOG)
 
 
@@ -185,11 +182,7 @@ def _memory(run: RunLog) -> dict[str, Any]:
 
 def _performance(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
     times = [time for time in run.samples()["step_times"] if time]
-    summary = summarize(times, tokens_per_step, num_gpus)
-    excluded = warmup_steps(len(times))
-    why = "the log has no step with a time"
-    if times:
-        why = "one steady step has no spread" if len(times) - excluded == 1 else NOT_IN_LOG
-    reasons = {key: why for key, value in summary.items() if value is None}
-    reasons["data_wait_fraction"] = "the log does not tell how long it waits for samples"
-    return summary | {"data_wait_fraction": None, "reasons": reasons}
+    why = "one steady step has no spread" if times else "the log has no step with a time"
+    section = earlier_names.filled("performance_metrics", summarize(times, tokens_per_step, num_gpus), why)
+    section["reasons"]["data_wait_fraction"] = "the log does not tell how long it waits for samples"
+    return section

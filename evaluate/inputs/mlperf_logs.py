@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import earlier_names, mlperf_run
+from evaluate.inputs.discover import distinct, files_below
 from evaluate.inputs.mlperf_run import MlperfLogError, MlperfRun, count
 from utils.errors import quoted
-from utils.input_files import InputFileError, content_of, distinct, files_below, json_of
+from utils.input_files import content_of
 from utils.results import store
+from utils.results.fields import json_in
 from utils.results.performance import summarize
 from utils.results.schema import LONGEST_NAME, SAMPLES, SCHEMA_VERSION
 
@@ -131,10 +133,7 @@ def system(folder: Path, logs: list[Path]) -> System:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json_of(path)
-    except InputFileError as error:
-        raise MlperfLogError(f"{path}: cannot be read as a JSON object ({error})") from error
+    content = json_in(path, MlperfLogError)
     if not isinstance(content, dict):
         raise MlperfLogError(f"{path}: cannot be read as a JSON object (got a {type(content).__name__})")
     return content

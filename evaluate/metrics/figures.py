@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 NAMES = {
@@ -114,26 +114,23 @@ def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
 def combined(figures: Sequence[Figure | None]) -> Figure:
     """Return the median over runs with all its formulas; unknown if no run has a value."""
     known = [figure for figure in figures if figure is not None and figure.value is not None]
-    missing = _alike(
-        NOT_WORKED_OUT if figure is None else figure.how for figure in figures if figure is None or figure.value is None
-    )
+    lacking = [figure for figure in figures if figure is None or figure.value is None]
+    missing = "; ".join(_alike(NOT_WORKED_OUT if figure is None else figure.how for figure in lacking))
     unit = next((figure.unit for figure in (*known, *figures) if figure is not None), "")
     if not known:
-        return Figure(None, unit, "; ".join(missing))
+        return unknown(unit, missing)
     how = "; or ".join(_alike(figure.how for figure in known))
-    if missing:
-        how += f"; unknown in {len(figures) - len(known)} of {len(figures)} runs: {'; '.join(missing)}"
+    if lacking:
+        how += f"; unknown in {len(lacking)} of {len(figures)} runs: {missing}"
     return Figure(statistics.median(figure.value for figure in known if figure.value is not None), unit, how)
 
 
-def _alike(texts: Iterable[str]) -> list[str]:
-    """Return the distinct texts; texts that differ in whole numbers only become one with `smallest to largest`."""
+def _alike(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the distinct texts; texts that differ in whole numbers only become one with `smallest to largest`."""
     found: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
     for text in dict.fromkeys(texts):
         found.setdefault(tuple(_NUMBER.split(text)), []).append(tuple(map(int, _NUMBER.findall(text))))
-    merged = []
     for (first, *words), numbers in found.items():
         ends = [(min(column), max(column)) for column in zip(*numbers, strict=True)]
         shown = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
-        merged.append(first + "".join(number + word for number, word in zip(shown, words, strict=True)))
-    return merged
+        yield first + "".join(number + word for number, word in zip(shown, words, strict=True))

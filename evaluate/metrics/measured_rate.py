@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.partition import UNIT, format_of
-from utils.housekeeping.inventory import OUTPUT_LAYOUT
-from utils.input_files import distinct, files_below
-from utils.results import probe_file, profile_file
-from utils.results.probe_file import Probe, ProbeError
-from utils.results.profile_file import Profile, ProfileError
+from evaluate.metrics.profile_file import Profile
+from utils.results.probe_file import Probe
 from utils.results.schema import Result, time_of
 
-PATTERN = "probe_*.json"
 Dated = TypeVar("Dated", Probe, Profile)
 LONGEST_APART = timedelta(days=7)
 """A rate of another week does not apply to a run, because drivers, clocks and caps change."""
@@ -79,25 +74,6 @@ def measured_rate(result: Result) -> Figure:
     return Figure(attached.get("matmul_tflops"), UNIT, attached.get("how") or NONE_MEASURED)
 
 
-def load_probes(paths: Iterable[Path]) -> Probes:
-    """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
-    ours = (file for file in files_around(paths, PATTERN, PATTERN) if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
-    return Probes(*_read_each(ours, probe_file.read, ProbeError))
-
-
-def _read_each(
-    paths: Iterable[Path], read: Callable[[Path], Dated], unusable: type[Exception]
-) -> tuple[tuple[Dated, ...], tuple[str, ...]]:
-    """Return what distinct files hold, and the errors of those that `read` refuses by raising `unusable`."""
-    found, errors = [], []
-    for path in distinct(paths):
-        try:
-            found.append(read(path))
-        except unusable as error:
-            errors.append(str(error))
-    return tuple(found), tuple(errors)
-
-
 def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str | None:
     """Return the reason why a probe does not apply to a result, or lacks a rate; None if it applies."""
     name, apart, began = probe.path.name, _other_device(probe, result), moment_of(result)
@@ -140,28 +116,9 @@ def moment_of(result: Result, key: str = "started_utc") -> datetime | None:
         return None
 
 
-# Files beside results: those around their folders, and the profiles of jobs, `profiles/<job>/profile.json`.
-
-
 @dataclass(frozen=True)
 class Profiles:
     """All profiles that were found, and the errors of files that could not be read as profiles."""
 
     found: tuple[Profile, ...] = ()
     errors: tuple[str, ...] = ()
-
-
-def load_profiles(paths: Iterable[Path]) -> Profiles:
-    """Return the profiles below these folders and in `profiles/` beside them, which may be that of OUTPUT_DIR.
-
-    Traces are not read.
-    """
-    files = files_around(paths, profile_file.NAME, f"{profile_file.FOLDER}/*/{profile_file.NAME}")
-    ours = (file for file in files if file.parent.parent.name == profile_file.FOLDER)
-    return Profiles(*_read_each(ours, profile_file.read, ProfileError))
-
-
-def files_around(paths: Iterable[Path], name: str, beside: str) -> Iterator[Path]:
-    """Yield the files of a name below these folders, and those that fit `beside` in their parents, by folder."""
-    for folder in (path if path.is_dir() else path.parent for path in paths):
-        yield from sorted({*files_below(folder, name)[0], *filter(Path.is_file, folder.parent.glob(beside))})

@@ -128,13 +128,11 @@ def utilisation(result: Result) -> dict[str, Figure]:
 
 def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
     measured, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
-    share = unknown("%", "peak or total memory is not in the result")
-    if measured is not None and total:
-        how = f"peak allocated ({result['memory_metrics']['source']}) / memory that the device reports"
-        share = Figure(100 * measured / total, "%", how)
+    why = "peak or total memory is not in the result"
+    how = f"peak allocated ({result['memory_metrics']['source']}) / memory that the device reports"
     sizes = capacity(device, result["gpu_info"]["device_name"])
     return {
-        "memory_used": share,
+        "memory_used": quotient(Figure(measured, "GB", why), Figure(total or None, "GB", why), "%", how, 100),
         "micro_batch_that_would_fit": micro_batch_that_would_fit(result),
         **{f"capacity_{use.replace(' ', '_')}": figure for use, figure in sizes.items()},
     }

@@ -50,8 +50,6 @@ class Steady:
     first: int
     """Index of the first steady step; without a steady state, of the first step after those that never count."""
     label: str
-    changes: tuple[int, ...]
-    """Indices at which the level changes."""
     outliers: tuple[int, ...]
     """Indices of steady steps far from the others; they count like the others."""
     drift: float | None
@@ -96,7 +94,7 @@ def find(step_times: tuple[float, ...], least: int) -> Steady:
     """Return the steady part of a run's step times (seconds, above 0); the first `least` steps never count."""
     logs = np.log(np.asarray(step_times[least:], dtype=np.float64))
     if len(logs) < 2 * SHORTEST_SEGMENT:
-        return Steady(least, NO_STEADY_STATE, (), (), None)
+        return Steady(least, NO_STEADY_STATE, (), None)
     cut = clipped(logs, SHORTEST_SEGMENT)
     ends = segment_ends(cut, SHORTEST_SEGMENT, PENALTY)
     starts = [0, *ends[:-1]]
@@ -117,8 +115,7 @@ def find(step_times: tuple[float, ...], least: int) -> Steady:
     low, high = np.quantile(steady, (0.25, 0.75))
     width = FENCE * max(high - low, 1e-9)
     outliers = np.flatnonzero((steady < low - width) | (steady > high + width)) + least + first
-    changes = tuple(least + start for start in starts[1:])
-    return Steady(least + first, label, changes, tuple(outliers.tolist()), _drift(steady))
+    return Steady(least + first, label, tuple(outliers.tolist()), _drift(steady))
 
 
 def _drift(logs: Floats) -> float | None:
@@ -199,10 +196,14 @@ def _division(values: Floats, shortest: int, penalty: float) -> list[int]:
 
 def inflation(residuals: Floats) -> float:
     """Return the factor on the variance of a mean that follows from the correlation of neighbours, at least 1."""
+    known = min(HIGHEST_CORRELATION, max(0.0, correlation(residuals)))
+    return (1 + known) / (1 - known)
+
+
+def correlation(residuals: Floats) -> float:
+    """Return the correlation of neighbours in a row of differences from a mean; 0 if nothing varies."""
     power = float(residuals @ residuals)
-    correlation = float(residuals[1:] @ residuals[:-1]) / power if power else 0.0
-    correlation = min(HIGHEST_CORRELATION, max(0.0, correlation))
-    return (1 + correlation) / (1 - correlation)
+    return float(residuals[1:] @ residuals[:-1]) / power if power else 0.0
 
 
 # The throughput of a run over its steady steps, as every figure of a report uses it.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluate.report.tables import number
+
 DIGITS, LOSS_DIGITS = 3, 4
 """Significant digits of times, rates and memory in tables, and those of losses."""
 TEXT, LIST, HINT = "text", "list", "hint"
@@ -33,21 +35,16 @@ class Value:
         """The figure alone; `unknown` or a dash for none."""
         if self.value is None:
             return "unknown" if self.how else "-"
-        return _significant(self.value, self.digits)
+        return number(self.value, self.digits, "#")
 
     @property
     def range(self) -> str:
         """`1.05 to 1.12`, the smallest and the largest run; empty if both print alike."""
-        ends = [_significant(end, self.digits) for end in (min(self.runs), max(self.runs))] if self.runs else ["", ""]
+        ends = [number(end, self.digits, "#") for end in (min(self.runs), max(self.runs))] if self.runs else ["", ""]
         return "" if ends[0] == ends[1] else " to ".join(ends)
 
 
 Cell = str | Value
-
-
-def _significant(value: float, digits: int) -> str:
-    """Return a number with so many significant digits, zeros at its end included; from 1000 on a whole number."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.{digits}g}".rstrip(".")
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,6 @@ class Table:
 class Picture:
     """One panel: `draw` draws into axes of matplotlib, which are `height` inches high."""
 
-    title: str
     label: str
     """What the picture shows, for those who cannot see it."""
     height: float

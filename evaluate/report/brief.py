@@ -15,7 +15,7 @@ from evaluate.checks.entries import Entry, job_name
 from evaluate.report.blocks import Value
 from evaluate.report.comparison import Comparison
 from evaluate.report.document import card, doubts, short_opening
-from evaluate.report.groups import SPEED, Row
+from evaluate.report.groups import SPEED, Row, mean_of
 from evaluate.report.tables import plain, shown_on, wrapped
 from evaluate.verdict.sentences import Judged
 from utils.results.gathered import gathered
@@ -24,7 +24,6 @@ from utils.results.store import ResultError
 LINES = 5
 NARROWEST = 60
 """Columns for which a line is shortened; a narrower terminal wraps it."""
-ELLIPSIS = " ..."
 
 
 def show(options: argparse.Namespace, whole: str, brief: str) -> None:
@@ -59,7 +58,7 @@ def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]
         lines = _of_one(comparison.judged[0], room, columns)
     else:
         return [*_of_several(comparison, room), f"report: {plain(report)}"]  # whole: no side loses its name
-    return [*(textwrap.shorten(line, columns, placeholder=ELLIPSIS) for line in lines), f"report: {plain(report)}"]
+    return [*("".join(wrapped(line, 1, columns)) for line in lines), f"report: {plain(report)}"]
 
 
 def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
@@ -74,7 +73,7 @@ def _throughput(row: Row) -> str:
     name = plain(f"{row.key.platform}/{row.key.framework} {row.device}")
     name += f": {len(row.counted)} of {len(row.entries)} runs counted"
     speed = row.figures[SPEED]
-    return f"{name}, {Value(speed.mean).text} tokens/s/GPU" if speed else name
+    return f"{name}, {Value(mean_of(speed)).text} tokens/s/GPU" if speed else name
 
 
 def _of_one(judged: Judged, room: int, columns: int) -> list[str]:

@@ -21,7 +21,7 @@ from evaluate.metrics.defaults import BAND, BUDGET_TOKENS
 from evaluate.metrics.figures import Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
-from evaluate.report.groups import Group, Row, Spread, grouped, without_copies
+from evaluate.report.groups import Group, Row, grouped, mean_of, without_copies
 from evaluate.report.notes import notes, scaling
 from evaluate.report.tables import counted, plain
 from evaluate.verdict import gap, inference, pairs, verdicts
@@ -102,11 +102,6 @@ class Comparison:
     def entries(self) -> list[Entry]:
         """All results but copies, counted or not."""
         return [entry for group in self.groups for row in group.rows for entry in row.entries]
-
-    @property
-    def question(self) -> str:
-        """The terms of the comparison, as fixed before any number was seen."""
-        return f"Compared by {self.by}; differences within {self.band:.1%} are ties"
 
     @property
     def headline(self) -> str:
@@ -212,7 +207,7 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         "runs_counted": len(row.counted),
         "runs_found": len(row.entries),
         "steady_steps": row.steady_steps(),
-        **{name: _spread(spread) for name, spread in row.figures.items()},
+        **{name: _spread(runs) for name, runs in row.figures.items()},
         "metrics": {
             name: vars(combined(figures)) | {"runs": [figure.value if figure else None for figure in figures]}
             for name, figures in by_name.items()
@@ -221,11 +216,11 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
     }
 
 
-def _spread(spread: Spread | None) -> dict[str, Any] | None:
-    if spread is None:
+def _spread(runs: Sequence[float]) -> dict[str, Any] | None:
+    if not runs:
         return None
-    runs = list(spread.values)
-    return {"mean": spread.mean, "median": statistics.median(runs), "min": min(runs), "max": max(runs), "runs": runs}
+    middle = {"mean": mean_of(runs), "median": statistics.median(runs)}
+    return middle | {"min": min(runs), "max": max(runs), "runs": list(runs)}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from evaluate.report.blocks import (
     Value,
 )
 from evaluate.report.comparison import Comparison
-from evaluate.report.groups import Group, Row, run_label
+from evaluate.report.groups import Group, Row, mean_of, run_label
 from evaluate.report.notes import EXPLANATION, HEADER, few_runs, notes, scaling, scaling_cells
 from evaluate.report.renderers import ADVICE, HEADING
 from evaluate.report.tables import wrapped
@@ -99,7 +99,8 @@ def blocks(comparison: Comparison) -> list[Block]:
         found.append(Details([Lines([said], HINT)]))
     weak = sum(bool(doubts(one)) for one in judged)
     tally = f"{comparison.tally}; {weak} weakened. " if len(judged) > 1 else ""
-    summary = Lines([f"{tally}{comparison.question}." if judged else comparison.headline])
+    said = f"{tally}Compared by {comparison.by}; differences within {comparison.band:.1%} are ties."
+    summary = Lines([said if judged else comparison.headline])
     found += [*cards, *picture, summary] if len(cards) <= CARDS_FIRST else [summary, *picture, *cards]
     if comparison.by == "nodes" and (scales := scaling(comparison.groups)):
         table = Table("Scaling", HEADER, list(map(scaling_cells, scales)), 1)
@@ -199,12 +200,11 @@ def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
 
 def _why(comparison: Comparison) -> Iterator[Block]:
     """Yield the gap by kind of time of each pair that has a profile of each side."""
-    if any(comparison.gaps):
+    known = [(one, gap) for one, gap in zip(comparison.judged, comparison.gaps, strict=True) if gap]
+    if known:
         yield Heading("Why", 2, "why")
         yield Lines([WHY], HINT)
-    for one, gap in zip(comparison.judged, comparison.gaps, strict=True):
-        if gap is None:
-            continue
+    for one, gap in known:
         from evaluate.report import trace_blocks  # most comparisons have no profile
         from evaluate.timing.ceiling import align
 
@@ -242,8 +242,8 @@ def _group(comparison: Comparison, group: Group, title: str, number: int) -> Ite
 
 def _system(row: Row) -> tuple[Cell, ...]:
     figures = [
-        Value(None) if one is None else Value(one.mean, one.values, digits=LOSS_DIGITS if place > 2 else DIGITS)
-        for place, one in enumerate(row.figures.values())
+        Value(mean_of(runs), runs, digits=LOSS_DIGITS if place > 2 else DIGITS) if runs else Value(None)
+        for place, runs in enumerate(row.figures.values())
     ]
     runs, speed = f"{len(row.counted)} of {len(row.entries)}", figures[0]
     return f"{row.name} {row.device}", runs, Value(speed.value), speed.range or speed.text, *figures[1:]

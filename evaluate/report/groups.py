@@ -18,7 +18,7 @@ from evaluate.checks.recorded import content_of
 from evaluate.metrics import metrics
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text, tokens_per_second_per_gpu
-from evaluate.report.tables import plain
+from evaluate.report.tables import counted, plain
 from evaluate.verdict.pairs import place
 from utils.results.schema import Result
 from utils.settings.profiling import NO_PROFILE
@@ -67,23 +67,15 @@ class RowKey(NamedTuple):
     host: str | None
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Values of one or more runs."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """Geometric mean over the runs, of which a verdict makes its ratio: a to b is the inverse of b to a."""
-        is_positive = min(self.values) > 0
-        return statistics.geometric_mean(self.values) if is_positive else statistics.fmean(self.values)
+def mean_of(runs: Sequence[float]) -> float:
+    """Return the geometric mean over runs, of which a verdict makes its ratio: a to b is the inverse of b to a."""
+    is_positive = min(runs) > 0
+    return statistics.geometric_mean(runs) if is_positive else statistics.fmean(runs)
 
 
-def known_spread(values: Iterable[float | None]) -> Spread | None:
-    """Return the spread of the known values; None if there is none."""
-    known = tuple(float(value) for value in values if value is not None)
-    return Spread(known) if known else None
+def known_values(values: Iterable[float | None]) -> tuple[float, ...]:
+    """Return the known values."""
+    return tuple(float(value) for value in values if value is not None)
 
 
 @dataclass(eq=False)
@@ -123,17 +115,17 @@ class Row:
         return steps_text([entry.result for entry in self.counted], opening)
 
     @cached_property
-    def figures(self) -> dict[str, Spread | None]:
-        """The counted runs by the names of compare.json, which defines each; a loss where a run has all of them, which
-        a result of an earlier format may not have."""
+    def figures(self) -> dict[str, tuple[float, ...]]:
+        """The known values of the counted runs by the names of compare.json, which defines each; a loss where a run has
+        all of them, which a result of an earlier format may not have."""
         results = [entry.result for entry in self.counted]
         with_losses = [result for result in results if None not in result["loss_values"]]
         return {
-            SPEED: known_spread(map(tokens_per_second_per_gpu, results)),
-            STEP: known_spread(statistics.fmean(times) for times in self.steady_times if times),
-            MEMORY: known_spread(result["memory_metrics"][MEMORY] for result in results),
-            "first_loss": known_spread(result["loss_values"][0] for result in with_losses),
-            "last_loss": known_spread(map(metrics.last_loss, with_losses)),
+            SPEED: known_values(map(tokens_per_second_per_gpu, results)),
+            STEP: known_values(statistics.fmean(times) for times in self.steady_times if times),
+            MEMORY: known_values(result["memory_metrics"][MEMORY] for result in results),
+            "first_loss": known_values(result["loss_values"][0] for result in with_losses),
+            "last_loss": known_values(map(metrics.last_loss, with_losses)),
         }
 
 
@@ -194,7 +186,7 @@ def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> l
         rows = [Row(row_key, found) for row_key, found in by_key(members, _row_key).items()]
         rows.sort(key=lambda row: (place(row.entries[0].result, by, baseline), str(row.key)))
         for number, row in enumerate(rows):
-            row.letter = _letter(number)
+            row.letter = letter_of(number)
         _distinguish(rows)
         groups.append(Group(key, rows))
     return sorted(groups, key=lambda group: not group.counted)
@@ -221,9 +213,8 @@ def _group_key(entry: Entry) -> GroupKey:
 def _row_key(entry: Entry) -> RowKey:
     result, config = entry.result, entry.result["training_config"]
     unit = "rank" if result["platform"] == "cpu" else "GPU"
-    count = f"{config['num_gpus']} {unit}{'' if config['num_gpus'] == 1 else 's'}"
     split = ", ".join(f"{name.upper()} {config[name]}" for name in ("dp", "tp", "pp", "cp"))
-    layout = f"{count}, MBS {config['micro_batch_size']}, {split}"
+    layout = f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
     if (profile := config.get("profile") or NO_PROFILE) != NO_PROFILE:
         layout += f", profile of {profile}"  # never averaged with other runs
     device, part = result["gpu_info"]["device_name"], kind_of(result).text
@@ -274,14 +265,13 @@ def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[En
 
 def _distinguish(rows: Sequence[Row]) -> None:
     """Set the detail of each row to the properties that not all rows share."""
-    for name, words in (("host", "host {}"), ("label", "label {}"), ("layout", "{}")):
-        values = {getattr(row.key, name) for row in rows}
-        if len(values) > 1:
-            for row in rows:
-                text = plain(words.format(getattr(row.key, name) or "none"))
-                row.detail = f"{row.detail}, {text}" if row.detail else text
+    words = {"host": "host {}", "label": "label {}", "layout": "{}"}
+    telling = [name for name in words if len({getattr(row.key, name) for row in rows}) > 1]
+    for row in rows:
+        row.detail = ", ".join(plain(words[name].format(getattr(row.key, name) or "none")) for name in telling)
 
 
-def _letter(number: int) -> str:
+def letter_of(number: int) -> str:
+    """Return `A` for 0, `Z` for 25, `AA` for 26."""
     prefix, last = divmod(number, len(ascii_uppercase))
-    return (_letter(prefix - 1) if prefix else "") + ascii_uppercase[last]
+    return (letter_of(prefix - 1) if prefix else "") + ascii_uppercase[last]

@@ -5,12 +5,14 @@ The certificate (`evaluate/fairness/`) says in what two systems differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
+from evaluate.checks.recorded import Key, Value, grouped
 from evaluate.metrics.steady import tokens_per_second_per_gpu
-from evaluate.report.groups import ENOUGH_RUNS, Group, Spread
+from evaluate.report.groups import ENOUGH_RUNS, Group, mean_of
 from evaluate.report.tables import plain
 from utils.results.schema import Result
 
@@ -44,14 +46,10 @@ def _sources(group: Group) -> Iterator[str]:
     """Yield a line if the energies of a group, or its memory figures, are of different kinds, such as a counter and
     integrated power."""
     for name, kind_of in (("energy", _kind_of_energy), ("memory", lambda result: result["memory_metrics"]["source"])):
-        kinds: dict[str, dict[str, None]] = {}
-        for row in group.rows:
-            for entry in row.counted:
-                if kind := kind_of(entry.result):
-                    kinds.setdefault(kind, {})[row.name] = None
-        if len(kinds) > 1:
-            sides = "; ".join(f"{kind} ({', '.join(names)})" for kind, names in kinds.items())
-            yield plain(f"{name} is not comparable: {sides}")
+        kinds = _by_first((kind_of(entry.result), row.name) for row in group.rows for entry in row.counted)
+        sides = [f"{kind} ({', '.join(dict.fromkeys(names))})" for kind, names in kinds.items() if kind]
+        if len(sides) > 1:
+            yield plain(f"{name} is not comparable: {'; '.join(sides)}")
 
 
 def _kind_of_energy(result: Result) -> str | None:
@@ -63,23 +61,23 @@ def _kind_of_energy(result: Result) -> str | None:
 
 def _licences(group: Group) -> Iterator[str]:
     """Yield the licences of the data, of each name once; results of earlier versions record none."""
-    found: dict[str, dict[str, None]] = {}
-    for entry in (entry for row in group.rows for entry in row.counted):
-        for name, licence in (entry.result["fingerprint"].get("licences") or {}).items():
-            if licence:
-                found.setdefault(name, {})[licence] = None
-    if found:
-        yield plain("licences: " + "; ".join(f"{name} {', '.join(known)}" for name, known in sorted(found.items())))
+    recorded = [(entry.result["fingerprint"].get("licences") or {}).items() for entry in group.counted]
+    found = _by_first((name, licence) for pairs in recorded for name, licence in pairs if licence)
+    texts = [f"{name} {', '.join(dict.fromkeys(licences))}" for name, licences in sorted(found.items())]
+    if texts:
+        yield plain(f"licences: {'; '.join(texts)}")
 
 
 def _warnings(group: Group) -> Iterator[str]:
     for row in group.rows:
-        runs: dict[str, list[int]] = {}
-        for entry in row.counted:
-            for warning in entry.findings.warnings:
-                runs.setdefault(warning, []).append(entry.result["run"])
+        runs = _by_first((line, entry.result["run"]) for entry in row.counted for line in entry.findings.warnings)
         for warning, numbers in runs.items():
             yield plain(f"{row.name}, run {', '.join(map(str, sorted(numbers)))}: {warning}")
+
+
+def _by_first(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the second values of the pairs by the first one."""
+    return {first: [second for _, second in same] for first, same in grouped(pairs, itemgetter(0)).items()}
 
 
 # Strong scaling: tokens/s and tokens/s/GPU by number of GPUs, and the efficiency against one node.
@@ -133,30 +131,29 @@ def _of_group(group: Group) -> Iterator[dict[str, Any]]:
             systems.setdefault(system, {}).setdefault(size, []).append(value)
     for (platform, framework, device, (tp, pp, cp, mbs)), sizes in sorted(systems.items(), key=str):
         name = plain(f"{platform}/{framework} {device or 'unknown device'}, MBS {mbs}, TP {tp}, PP {pp}, CP {cp}")
-        spreads = {size: Spread(tuple(values)) for size, values in sorted(sizes.items())}
-        for size in spreads if len(spreads) > 1 else ():
-            yield {"group": group.key.title, "system": name} | _scaled(size, spreads)
+        for size in sorted(sizes) if len(sizes) > 1 else ():
+            yield {"group": group.key.title, "system": name} | _scaled(size, sizes)
 
 
-def _scaled(size: tuple[int, int], spreads: Mapping[tuple[int, int], Spread]) -> dict[str, Any]:
+def _scaled(size: tuple[int, int], runs: Mapping[tuple[int, int], Sequence[float]]) -> dict[str, Any]:
     """Return the figures of a number of nodes and GPUs; a base itself has an efficiency of 1.0, which is no loss."""
-    (nodes, gpus), found = size, spreads[size]
-    of_base = (1, gpus // nodes) if nodes > 1 else min(spreads)
-    base = spreads.get(of_base) if size != of_base else None
-    rate = found.mean * gpus
+    (nodes, gpus), found = size, runs[size]
+    of_base = (1, gpus // nodes) if nodes > 1 else min(runs)
+    base = runs.get(of_base) if size != of_base else None
+    mean = mean_of(found)
     known = dict.fromkeys(KNOWN, 1.0 if size == of_base else None)
     if base is not None:
         quotients = (
-            *(rate / (base.mean * of_base[1]), found.mean / base.mean),
-            *(min(found.values) / max(base.values), max(found.values) / min(base.values)),
+            *(mean * gpus / (mean_of(base) * of_base[1]), mean / mean_of(base)),
+            *(min(found) / max(base), max(found) / min(base)),
         )
         known = dict(zip(KNOWN, quotients, strict=True))
     return {
         "gpus": gpus,
         "nodes": nodes,
-        "runs": len(found.values),
-        "tokens_per_second": rate,
-        "tokens_per_second_per_gpu": found.mean,
+        "runs": len(found),
+        "tokens_per_second": mean * gpus,
+        "tokens_per_second_per_gpu": mean,
         "base_gpus": of_base[1] if base else None,
         **known,
         "reason": NO_BASE if known["efficiency"] is None else None,

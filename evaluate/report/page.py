@@ -23,8 +23,8 @@ from utils.arguments import VERSION
 HERE = Path(__file__).parent
 
 
-def page(title: str, blocks: Sequence[Block], hint: str = "") -> str:
-    """Return the whole page; `hint` is a line below its title."""
+def page(title: str, blocks: Sequence[Block]) -> str:
+    """Return the whole page."""
     style, script = ((HERE / "assets" / f"page.{kind}").read_text(encoding="utf8") for kind in ("css", "js"))
     numbers, shown = itertools.count(1), list(flat(blocks))
     environment = Environment(
@@ -42,7 +42,6 @@ def page(title: str, blocks: Sequence[Block], hint: str = "") -> str:
         script=Markup(script),
         title=title,
         version=VERSION,
-        hint=hint,
         blocks=shown,
         contents=[one for one in shown if isinstance(one, Heading) and one.level == 2 and one.anchor],
         kind=lambda block: type(block).__name__,

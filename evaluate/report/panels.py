@@ -12,17 +12,19 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from evaluate.checks.entries import Entry
 from evaluate.metrics.figures import Metrics
 from evaluate.report.blocks import Picture, Value
-from evaluate.report.groups import MEMORY, SPEED, STEP, Row, Spread, known_spread
+from evaluate.report.groups import MEMORY, SPEED, STEP, Row, known_values, mean_of
 from evaluate.report.pictures import BAND, GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
 from evaluate.report.tables import cut, number, wrapped
+from evaluate.timing.kinds import KINDS, WORDS
 from evaluate.verdict.inference import UNDECIDED, Estimate
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from evaluate.verdict.side_names import without_vendors
-from utils.kinds import KINDS, WORDS
 
 LEAST_REACH, LARGEST_REACH = 1.12, 32.0
 """Least and largest ratio at the end of the axis, whose other end is its inverse: noise must not look like a
@@ -53,7 +55,6 @@ def verdicts(judged: Sequence[Judged], band: float, quantity: str) -> Picture:
     shown = judged[:MOST_VERDICTS]
     said = "; ".join(f"{one.pair.b_name} over {one.pair.a_name}: {_verdict_text(one)}" for one in shown)
     return Picture(
-        "",
         f"Ratios of {quantity} with 95 % intervals: {said}",
         VERDICT_HEIGHT * len(shown) + FOOTING,
         lambda axes: _verdicts(axes, shown, band, quantity),
@@ -66,17 +67,17 @@ def bars(rows: Sequence[Row], figures: Mapping[int, Metrics]) -> list[Picture]:
     def mfu(entry: Entry) -> float | None:
         return figures[id(entry)]["mfu_causal"].value if "mfu_causal" in figures[id(entry)] else None
 
-    quantities: tuple[tuple[str, str, Callable[[Row], Spread | None]], ...] = (
+    quantities: tuple[tuple[str, str, Callable[[Row], Sequence[float]]], ...] = (
         ("Throughput", "tokens/s per GPU or rank", lambda row: row.figures[SPEED]),
         ("Step time", "seconds", lambda row: row.figures[STEP]),
         ("Peak memory", "GB", lambda row: row.figures[MEMORY]),
-        ("MFU, causal attention", "% of the dense peak", lambda row: known_spread(map(mfu, row.counted))),
+        ("MFU, causal attention", "% of the dense peak", lambda row: known_values(map(mfu, row.counted))),
     )
     shown = rows[:MOST_ROWS]
     return [
         _bars(title, unit, shown, found)
-        for title, unit, spread_of in quantities
-        if any(found := [spread_of(row) for row in shown])
+        for title, unit, runs_of in quantities
+        if any(found := [runs_of(row) for row in shown])
     ]
 
 
@@ -86,11 +87,11 @@ def curves(rows: Sequence[Row]) -> list[Picture]:
     found = []
     for title, unit, key in (("Step time", "seconds", "step_times"), ("Loss", "nats per token", "loss_values")):
         lines = [_line(row, key, MOST_SAMPLES // len(shown)) for row in shown]
-        if any(values for _, values in lines):
+        if any(lines):
             label = f"{title} in {unit} over steps of {', '.join(row.name for row in shown)}"
             height = max(CURVES_HEIGHT, 0.19 * len(shown) + 0.6)
             draw = partial(_curves, shown, lines, f"{title.lower()} ({unit})", key == "step_times")
-            found.append(Picture(f"{title}, each run", label, height, draw))
+            found.append(Picture(label, height, draw))
     return found
 
 
@@ -118,7 +119,7 @@ def kinds(sides: Sequence[tuple[str, Mapping[str, float]]]) -> Picture:
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.35 if len(sides) > 1 else -0.6), ncols=2, fontsize=8)
 
     height = ROW_HEIGHT * len(sides) + FOOTING + 0.2 * math.ceil(len(known) / 2)
-    return Picture("", f"Kinds of time of a step, in milliseconds. {said}", height, draw)
+    return Picture(f"Kinds of time of a step, in milliseconds. {said}", height, draw)
 
 
 def _verdict_text(one: Judged) -> str:
@@ -175,27 +176,27 @@ def _interval(axes: Any, y: int, one: Judged, end: float) -> None:
     axes.plot(found.ratio, y, "s", markersize=5, color=inside, markeredgecolor=INK)
 
 
-def _bars(title: str, unit: str, rows: Sequence[Row], spreads: Sequence[Spread | None]) -> Picture:
-    texts = ["" if one is None else Value(one.mean).text for one in spreads]
+def _bars(title: str, unit: str, rows: Sequence[Row], figures: Sequence[Sequence[float]]) -> Picture:
+    texts = [Value(mean_of(runs)).text if runs else "" for runs in figures]
     said = ", ".join(f"{row.name} {text or 'unknown'}" for row, text in zip(rows, texts, strict=True))
 
     def draw(axes: Any) -> None:
-        largest = max((max(spread.values) for spread in spreads if spread), default=0) or 1.0
-        for y, (row, spread, text) in enumerate(zip(rows, spreads, texts, strict=True)):
-            if spread is None:
+        largest = max((value for runs in figures for value in runs), default=0) or 1.0
+        for y, (row, runs, text) in enumerate(zip(rows, figures, texts, strict=True)):
+            if not runs:
                 reason = "unknown" if row.counted else "no counted run"
                 axes.text(0.02 * largest, y, reason, va="center", style="italic")
                 continue
-            axes.barh(y, spread.mean, height=0.6, facecolor=_colour(row), edgecolor=INK, linewidth=0.8)
-            axes.plot([min(spread.values), max(spread.values)], [y, y], color=INK, linewidth=1.6)
-            heights = [y + 0.3 * ((place + 1) / (len(spread.values) + 1) - 0.5) for place in range(len(spread.values))]
-            axes.plot(spread.values, heights, "o", markersize=3.5, color=PAPER, markeredgecolor=INK)
-            axes.text(max(spread.values) + 0.03 * largest, y, text, va="center", fontsize=8)
+            axes.barh(y, mean_of(runs), height=0.6, facecolor=_colour(row), edgecolor=INK, linewidth=0.8)
+            axes.plot([min(runs), max(runs)], [y, y], color=INK, linewidth=1.6)
+            heights = [y + 0.3 * ((place + 1) / (len(runs) + 1) - 0.5) for place in range(len(runs))]
+            axes.plot(runs, heights, "o", markersize=3.5, color=PAPER, markeredgecolor=INK)
+            axes.text(max(runs) + 0.03 * largest, y, text, va="center", fontsize=8)
         names = ["\n".join([cut(row.name, NAME_CHARACTERS), *wrapped(row.device, 2, NAME_CHARACTERS)]) for row in rows]
         _axis(axes, unit, 1.25 * largest, names)
         axes.set_title(title)
 
-    return Picture(title, f"{title} in {unit}: {said}", ROW_HEIGHT * max(2, len(rows)) + FOOTING, draw)
+    return Picture(f"{title} in {unit}: {said}", ROW_HEIGHT * max(2, len(rows)) + FOOTING, draw)
 
 
 def _axis(axes: Any, unit: str, end: float, names: Sequence[str]) -> None:
@@ -209,16 +210,14 @@ def _axis(axes: Any, unit: str, end: float, names: Sequence[str]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
-def _line(row: Row, key: str, most: int) -> tuple[list[float], list[float]]:
+def _line(row: Row, key: str, most: int) -> list[tuple[float, float]]:
     """Return steps and values of all runs of a row as one line with gaps, at most about `most` samples."""
-    steps: list[float] = []
-    values: list[float] = []
+    line: list[tuple[float, float]] = []
     for entry in row.counted:
         known = [(s, v) for s, v in zip(entry.result["steps"], entry.result[key], strict=True) if v is not None]
         kept = _thinned(known, max(8, most // len(row.counted)))
-        steps += [*(step for step, _ in kept), math.nan] if kept else []
-        values += [*(value for _, value in kept), math.nan] if kept else []
-    return steps, values
+        line += [*kept, (math.nan, math.nan)] if kept else []
+    return line
 
 
 def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[int, float]]:
@@ -231,14 +230,13 @@ def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[
 
 
 def _curves(
-    rows: Sequence[Row], lines: Sequence[tuple[list[float], list[float]]], unit: str, is_fitted: bool, axes: Any
+    rows: Sequence[Row], lines: Sequence[list[tuple[float, float]]], unit: str, is_fitted: bool, axes: Any
 ) -> None:
     """Draw lines; a fitted axis shows the steps that count, not slow first ones."""
-    for place, (row, (steps, values)) in enumerate(zip(rows, lines, strict=True)):
-        spacing = max(1, len(steps) // MARKS_A_ROW)
+    for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        spacing = max(1, len(line) // MARKS_A_ROW)
         axes.plot(
-            steps,
-            values,
+            *np.reshape(line, (-1, 2)).T,
             color=_colour(row),
             linestyle=LINE_STYLES[place % len(LINE_STYLES)],
             marker=MARKERS[place % len(MARKERS)],

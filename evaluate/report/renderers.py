@@ -106,7 +106,6 @@ def _cell(cell: Cell) -> str:
 
 # Recognition of compare.{json,md,html,png}, also of earlier versions: only these are replaced.
 
-is_comparison = json_with("comparison_version", "groups")
 TITLE = "Comparison of training runs"
 """Title of every compare.html."""
 HEADING, ADVICE = "Comparison", "shows every rule it breaks"
@@ -124,7 +123,7 @@ def html_titled(title: str) -> Recogniser:
 
 
 RECOGNISERS: Mapping[str, Recogniser] = {
-    "json": is_comparison,
+    "json": json_with("comparison_version", "groups"),
     "md": _is_markdown,
     "html": html_titled(TITLE),
     "png": is_png,

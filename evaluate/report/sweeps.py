@@ -10,26 +10,47 @@ from pathlib import Path
 
 from evaluate.checks.entries import load_results
 from evaluate.checks.recorded import grouped, machine_of
+from evaluate.metrics.metrics import device_of
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.blocks import Table
-from evaluate.report.groups import Spread
+from evaluate.report.groups import known_values, mean_of
 from evaluate.report.renderers import UNBROKEN, terminal
 from evaluate.report.tables import plain
-from utils.hardware.devices import find_device, short_name
+from utils.hardware.devices import short_name
 from utils.own_files import content_of
 from utils.results import sweep_file
+from utils.results.fields import LIST, OBJECT, Wanted, checked, json_in
 from utils.results.schema import Result
 from utils.results.store import ResultError
 from utils.results.sweep_file import Point, Sweep
 from utils.settings.keys import KEYS
-from utils.settings.layers import LAYOUT, RECIPE_OF
+from utils.settings.layers import RECIPE_OF
 
 BAND = 0.03
 """Points less than this share slower than the fastest one count as equally fast, as in a verdict."""
 TUNABLE = ("layout", "means")
 """Parts of a certificate whose settings may be tuned: they change how the work is done, not the work."""
+LAYOUT = ("MBS", "TP", "PP", "CP")
+"""Keys of a settings file for one device (utils/settings/layers.py)."""
 FIRST_LINE = "# METHOD=best: settings that a sweep of this suite found"
 _IDENTITY = {"FRAMEWORK": "framework", "MODEL": "model", "MODEL_SIZE": "model_size"}
+
+
+_KEYS = {
+    "sweep_version": Wanted(lambda one: one == sweep_file.VERSION, str(sweep_file.VERSION)),
+    **dict.fromkeys(("name", "platform"), Wanted(lambda one: isinstance(one, str), "a text")),
+    **dict.fromkeys(("axes", "fixed"), OBJECT),
+    "points": LIST,
+}
+_POINT = {
+    "label": Wanted(lambda one: isinstance(one, str) and "/" not in one, "the name of a folder"),
+    "state": Wanted(lambda one: one in sweep_file.STATES, ", ".join(sweep_file.STATES)),
+    "reason": Wanted(lambda one: one is None or isinstance(one, str), "a text or null"),
+}
+
+
+class SweepError(ValueError):
+    """A file is not that of a sweep; the message states the file, what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +69,7 @@ class Measured:
     @property
     def rate(self) -> float | None:
         """The geometric mean of the runs, as in a verdict; None without a counted run."""
-        return Spread(self.rates).mean if self.rates else None
+        return mean_of(self.rates) if self.rates else None
 
 
 @dataclass(frozen=True)
@@ -63,6 +84,21 @@ class Best:
     """Reason of the choice, or of none."""
 
 
+def read(path: Path) -> Sweep:
+    """Return the sweep in a file; raise SweepError for anything else."""
+    advice = f"; name the .json of a sweep in OUTPUT_DIR/{sweep_file.FOLDER}"
+    found = checked(json_in(path, SweepError, advice), str(path), SweepError, _KEYS, advice)
+    axes = list(found["axes"])
+    rules = _POINT | {
+        "settings": Wanted(lambda one: isinstance(one, dict) and list(one) == axes, "a value of each axis")
+    }
+    points = [
+        Point(**checked(one, f"{path}: points[{place}]", SweepError, rules, advice))
+        for place, one in enumerate(found["points"])
+    ]
+    return Sweep(**{key: found[key] for key in ("name", "platform", "axes", "fixed")}, points=points)
+
+
 def measure(point: Point, folder: Path) -> Measured:
     """Return the figures of a point from the results in its folder; results that break a rule do not count."""
     if point.state in (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE):
@@ -75,12 +111,11 @@ def measure(point: Point, folder: Path) -> Measured:
         return Measured(point, "no result in the folder of its label")
     reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
     counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
-    rates = tuple(rate for rate in map(tokens_per_second_per_gpu, counted) if rate is not None)
-    peaks = [result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted]
+    rates = known_values(map(tokens_per_second_per_gpu, counted))
+    peaks = known_values(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
     counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
     why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
-    memory_gb = max((peak for peak in peaks if peak is not None), default=None)
-    return Measured(point, "" if rates else why, counted, rates, memory_gb)
+    return Measured(point, "" if rates else why, counted, rates, max(peaks, default=None))
 
 
 def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
@@ -110,10 +145,9 @@ def file_name(sweep: Sweep, best: Best) -> str:
 def place(sweep: Sweep, chosen: Measured) -> str:
     """Return the name under which the suite reads the settings file in the checkout.
 
-    A file for one device may change keys of LAYOUT only (utils/settings/layers.py).
+    A file for one device may change keys of LAYOUT only.
     """
-    info = chosen.results[0]["gpu_info"]
-    device = find_device(info["device_name"], info["total_memory_gb"], info["gpu_cores"])
+    device = device_of(chosen.results[0])
     name = short_name(device) if device else None
     is_of_layout = set(filter(_is_tunable, sweep.axes)) <= set(LAYOUT)
     own = f"-{name.lower()}" if name and name not in RECIPE_OF.get(sweep.platform, ()) and is_of_layout else ""

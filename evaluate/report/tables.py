@@ -60,9 +60,12 @@ def not_written(place: Path, error: Exception, advice: str = "") -> int:
     return 1
 
 
-def number(value: float, digits: int = 4) -> str:
-    """Return `value` with so many significant digits; from 1000 on as a whole number with thousands separators."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+def number(value: float, digits: int = 4, flag: str = "") -> str:
+    """Return `value` with so many significant digits; from 1000 on as a whole number with thousands separators.
+
+    `flag` is one of Python's format specification: `+` for a sign before every number, `#` for zeros at its end.
+    """
+    return format(value, f"{flag},.0f" if abs(value) >= 1000 else f"{flag}.{digits}g").rstrip(".")
 
 
 def counted(count: int, what: str) -> str:

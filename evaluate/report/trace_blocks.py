@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from evaluate.report import panels
 from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Pictures, Table
+from evaluate.report.panels import MS
 from evaluate.report.tables import cut, number
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.ceiling import Aligned
-from evaluate.timing.tables import OperatorRow
-from evaluate.verdict.gap import Gap
-from utils.kinds import (
+from evaluate.timing.kinds import (
     ATTENTION,
     COMMUNICATION,
     IDLE,
@@ -24,6 +23,8 @@ from utils.kinds import (
     UNATTRIBUTED,
     WORDS,
 )
+from evaluate.timing.tables import OperatorRow
+from evaluate.verdict.gap import Gap
 from utils.results.probe_file import Probe
 
 TITLE = "Time of a training step"
@@ -49,7 +50,6 @@ LIMITS = {
     COMMUNICATION: "all-reduce",
 }
 """Name of what a probe measured for a kind of time."""
-MS = 1e3
 MOST_UNATTRIBUTED = 0.03
 Names = tuple[str, str]
 
@@ -238,9 +238,8 @@ def _all_in(file: str) -> str:
 
 
 def _kind_word(kind: str) -> str:
-    if kind == OVERLAPPED:
-        return "overlapped communication"
-    return {IDLE: "host", COMMUNICATION: "communication"}.get(kind, kind.replace("_", "-"))
+    words = {OVERLAPPED: "overlapped communication", IDLE: "host", COMMUNICATION: "communication"}
+    return words.get(kind, kind.replace("_", "-"))
 
 
 def _ms(seconds: float) -> str:
@@ -249,7 +248,7 @@ def _ms(seconds: float) -> str:
 
 def _signed(seconds: float) -> str:
     value = round(seconds * MS, 6) or 0.0  # rounding errors of a sum are no difference
-    return f"{value:+,.0f}" if abs(value) >= 1000 else f"{value:+.4g}"
+    return number(value, flag="+")
 
 
 def _rate(row: OperatorRow | None) -> str:

@@ -21,12 +21,11 @@ from evaluate.report.blocks import (
     Table,
     Value,
 )
-from evaluate.report.groups import run_label
+from evaluate.report.groups import letter_of, run_label
 from evaluate.report.tables import counted, number, plain
 from evaluate.timeline import levels
 from evaluate.timeline.history import (
     LESS,
-    MARKS,
     MORE,
     SLOWER,
     STEADY,
@@ -123,7 +122,7 @@ def _series(story: Story, place: int) -> Iterator[Block]:
     yield Pictures(story.series.name, [PICTURE] if not place else [], lambda: tracks(story))
     changes = [
         (
-            f"{MARKS[at % len(MARKS)]}: {track.title}",
+            f"{letter_of(at)}: {track.title}",
             *(f"{change.first_after.started:%Y-%m-%d %H:%M}", size_text(track, change), cause(change)),
         )
         for track in story.tracks

@@ -26,8 +26,6 @@ from evaluate.timeline.states import Differing, differences
 from evaluate.verdict.inference import LEAST_RUNS
 
 UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
-MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""Marks of the changes of a track, in a picture and in the table beside it."""
 TITLES = {SPEED: "Throughput", MEMORY: "Peak memory", LOSS: "Last loss"}
 LIMITS = {
     SPEED: Limits(0.01, 1e-4),

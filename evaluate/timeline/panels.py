@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from evaluate.report.blocks import Picture
+from evaluate.report.groups import letter_of
 from evaluate.report.pictures import GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
-from evaluate.timeline.history import MARKS, UNITS, Story, Track
+from evaluate.timeline.history import UNITS, Story, Track
 
 HEIGHT = 2.6
 LEAST_SPAN = 0.04
@@ -19,7 +20,6 @@ def tracks(story: Story) -> list[Picture]:
     """Return a panel for each track of a series: throughput, peak memory, and the loss of each seed."""
     return [
         Picture(
-            track.title,
             f"{track.title} ({UNITS[track.quantity]}) over time: {len(track.runs)} runs, "
             f"{len(track.changes)} changes of level",
             HEIGHT,
@@ -47,9 +47,7 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
     for place, change in enumerate(track.changes):
         middle = change.last_before.started + (change.first_after.started - change.last_before.started) / 2
         axes.axvline(middle, color=CHANGE, linestyle="--", linewidth=1)
-        axes.text(
-            middle, 1, MARKS[place % len(MARKS)], transform=axes.get_xaxis_transform(), va="bottom", weight="bold"
-        )
+        axes.text(middle, 1, letter_of(place), transform=axes.get_xaxis_transform(), va="bottom", weight="bold")
     for run, _ in story.version_changes:
         axes.plot(run.started, 0.03, "^", markersize=5, color=OTHER_COLOUR, transform=axes.get_xaxis_transform())
     locator = AutoDateLocator(maxticks=6)

@@ -88,10 +88,9 @@ def differences(before: Result, after: Result) -> list[Differing]:
         could_be_recorded = (
             has_variables if name.startswith("environment ") else has_packages and name in KNOWN_PACKAGES
         )
-        if None in values and not could_be_recorded:
-            continue
+        is_known = could_be_recorded or None not in values
         is_repeated = any(one.name == REPEATS.get(name) for one in found)
-        if values[0] != values[1] and not is_repeated:
+        if values[0] != values[1] and is_known and not is_repeated:
             found.append(Differing(name, *(_shown(value) for value in values)))
     return found
 

@@ -1,7 +1,7 @@
 """The breakdown of a training step: seconds of each kind, the kernels, and the operators with shapes and rates.
 
 On a GPU the work of the device counts, over all its streams: where several kinds run at once, the time counts for the
-first one in `utils.kinds.PRIORITY`. Communication is exposed while nothing computes. In a trace without work of a
+first one in `PRIORITY` of kinds.py. Communication is exposed while nothing computes. In a trace without work of a
 device, each operator counts with its own time, without the operators inside it, over all threads in the same way; time
 in which no operator runs is idle. The additive kinds sum to the step by construction.
 """
@@ -15,10 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluate.timing import steps, tables
-from evaluate.timing.stream import TraceError
-from evaluate.timing.tables import GroupRow, OperatorRow, Row, select
-from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered, exclusive, read
-from utils.kinds import (
+from evaluate.timing.kinds import (
     COMMUNICATION,
     COMPUTE,
     IDLE,
@@ -30,6 +27,9 @@ from utils.kinds import (
     kind_of_copy,
     kind_of_launch,
 )
+from evaluate.timing.stream import TraceError
+from evaluate.timing.tables import GroupRow, OperatorRow, Row, select
+from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered, exclusive, read
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ def _phase(kind: Integers, backward: Integers) -> Integers:
 
 
 def _phases(windows: Windows, work: Columns) -> dict[str, float]:
-    spans = {phase: select(work, work.of["phase"] == place) for place, phase in enumerate(PHASES)}
-    found = exclusive(windows, spans, PHASES[::-1])
+    spans = {phase: select(work, work.of["phase"] == PHASES.index(phase)) for phase in reversed(PHASES)}
+    found = exclusive(windows, spans)
     return {phase: found[phase] for phase in PHASES}
 
 
@@ -178,6 +178,6 @@ def _choose_device(trace: Trace, windows: Windows, wanted: int | None) -> tuple[
 def _kinds(windows: Windows, work: Columns) -> tuple[dict[str, float], float]:
     """Return the seconds of each kind in all windows, and those of communication during which something computes."""
     spans = {kind: select(work, work.of["kind"] == KINDS.index(kind)) for kind in PRIORITY}
-    found = exclusive(windows, spans, PRIORITY)
+    found = exclusive(windows, spans)
     found[IDLE] = max(0.0, windows.seconds - sum(found.values()))
     return found, max(0.0, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION])

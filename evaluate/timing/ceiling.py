@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from evaluate.timing.breakdown import Breakdown
+from evaluate.timing.kinds import ATTENTION, COMMUNICATION, MATMUL, MEMORY_BOUND
 from evaluate.timing.tables import TERA, OperatorRow
-from utils.kinds import ATTENTION, COMMUNICATION, MATMUL, MEMORY_BOUND
 from utils.results.probe_file import Probe
 
 

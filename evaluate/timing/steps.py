@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluate.timing.kinds import KINDS, is_backward, kind_within
 from evaluate.timing.stream import TraceError
 from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows
-from utils.kinds import KINDS, is_backward, kind_within
 
 Mask = NDArray[np.bool_]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from evaluate.timing.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, Windows, at, covered
-from utils.kinds import COMMUNICATION, COMPUTE, KINDS, OVERLAPPED, PHASES
 
 TERA = 1e12
 _SHORTEST = 1e-9
@@ -66,16 +67,15 @@ def select(work: Columns, chosen: Any) -> tuple[Floats, Floats]:
 
 def kernels(trace: Trace, windows: Windows, work: Columns, steps: int) -> tuple[Row, ...]:
     """Return the kernels, or the operators of the host, by name and kind, the longest first."""
-    inside = _inside(windows, work)
-    found, calls, totals = _summed([inside.of["name"], inside.of["kind"]], inside.of["call"], inside.of["seconds"])
+    of = _inside(windows, work).of
     computing = _computing(work)
     rows = []
-    for (name, kind), count, total in zip(found.tolist(), calls / steps, totals / steps, strict=True):
+    for (name, kind), count, seconds in _summed([of["name"], of["kind"]], of["call"], of["seconds"], steps):
         word = KINDS[kind]
         if word == COMMUNICATION:
             mine = select(work, (work.of["name"] == name) & (work.of["kind"] == kind))
             word = OVERLAPPED if _exposed(windows, mine, computing) <= _SHORTEST else word
-        rows.append(Row(trace.names[name], word, float(count), float(total)))
+        rows.append(Row(trace.names[name], word, count, seconds))
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
 
@@ -100,15 +100,15 @@ def operators(
     name = np.where(is_known, at(trace.operators.of["name"], of["operator"]), of["name"])
     shapes = at(trace.operators.of["shapes"], of["operator"])
     keys = [name, of["kind"], shapes, of["phase"]]
-    found, calls, totals = _summed(keys, np.where(is_known, of["operator"], -2 - of["call"]), of["seconds"])
-    longest = {} if is_of_host else _longest(keys, of["name"], of["seconds"])
+    longest = {} if is_of_host else _longest(trace, keys, of["name"], of["seconds"])
     rows = []
-    for (number, kind, shape, phase), count, total in zip(found.tolist(), calls / steps, totals / steps, strict=True):
-        text, kernel = trace.names[number], longest.get((number, kind, shape, phase))
-        work_done = work_of(text, None if shape == NONE else trace.shapes[shape])
-        label = "" if kernel is None else trace.names[kernel]
+    for key, count, seconds in _summed(keys, np.where(is_known, of["operator"], -2 - of["call"]), of["seconds"], steps):
+        number, kind, shape, phase = key
+        work_done = work_of(trace.names[number], None if shape == NONE else trace.shapes[shape])
         part = None if phase == NONE else PHASES[phase]
-        rows.append(OperatorRow(text, KINDS[kind], float(count), float(total), work_done, label, part))
+        rows.append(
+            OperatorRow(trace.names[number], KINDS[kind], count, seconds, work_done, longest.get(key, ""), part)
+        )
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
 
@@ -122,20 +122,21 @@ def _computing(work: Columns) -> tuple[Floats, Floats]:
     return select(work, np.isin(work.of["kind"], [KINDS.index(kind) for kind in COMPUTE]))
 
 
-def _summed(keys: list[Integers], call: Integers, seconds: Any) -> tuple[Any, Any, Any]:
-    """Return the different keys, and for each its calls and its seconds."""
+def _summed(
+    keys: list[Integers], call: Integers, seconds: Any, steps: int
+) -> Iterator[tuple[tuple[int, ...], float, float]]:
+    """Yield the different keys, each with its calls and its seconds in one step."""
     groups, inverse = np.unique(np.column_stack(keys), axis=0, return_inverse=True)
     inverse = inverse.ravel()
     one_each = np.unique(np.column_stack([inverse, call]), axis=0)[:, 0]
-    calls = np.bincount(one_each, minlength=len(groups))
-    return groups, calls, np.bincount(inverse, weights=seconds, minlength=len(groups))
+    figures = np.bincount(one_each, minlength=len(groups)), np.bincount(inverse, seconds, len(groups))
+    return zip(map(tuple, groups.tolist()), *((one / steps).tolist() for one in figures), strict=True)
 
 
-def _longest(keys: list[Integers], kernel: Integers, seconds: Any) -> dict[tuple[int, ...], int]:
-    """Return for each key the kernel with most of its seconds."""
-    groups, _, totals = _summed([*keys, kernel], kernel, seconds)
-    order = np.argsort(totals, kind="stable")  # the longest comes last and stays
-    return {tuple(row[:-1]): row[-1] for row in groups[order].tolist()}
+def _longest(trace: Trace, keys: list[Integers], kernel: Integers, seconds: Any) -> dict[tuple[int, ...], str]:
+    """Return for each key the name of the kernel with most of its seconds."""
+    found = sorted(_summed([*keys, kernel], kernel, seconds, 1), key=itemgetter(2))
+    return {key[:-1]: trace.names[key[-1]] for key, _, _ in found}  # the longest comes last and stays
 
 
 def _exposed(windows: Windows, spans: tuple[Floats, Floats], computing: tuple[Floats, Floats]) -> float:

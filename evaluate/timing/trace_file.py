@@ -11,7 +11,7 @@ import itertools
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from evaluate.timing.kinds import kind_of_range
 from evaluate.timing.stream import EventStream, TraceError
 from utils.errors import quoted, shortened
-from utils.kinds import kind_of_range
 
 Integers = NDArray[np.int64]
 
@@ -82,7 +82,7 @@ class Trace:
     header: dict[str, Any]
     operators: Columns
     ranges: Columns
-    """Annotated ranges that give a kind to what is inside (utils/kinds.py)."""
+    """Annotated ranges that give a kind to what is inside (evaluate/timing/kinds.py)."""
     steps: Columns
     launches: Columns
     work: Columns
@@ -267,16 +267,13 @@ def covered(windows: Windows, start: Floats, end: Floats) -> float:
     return float(windows.inside(*union(start, end)).sum())
 
 
-def exclusive(
-    windows: Windows, spans: Mapping[str, tuple[Floats, Floats]], priority: Sequence[str]
-) -> dict[str, float]:
+def exclusive(windows: Windows, spans: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     """Return the seconds of each kind inside the windows; where several kinds run, the time counts for the first."""
     found: dict[str, float] = {}
     before = 0.0
     start = end = np.empty(0)
-    for kind in priority:
-        if kind in spans and len(spans[kind][0]):
-            start, end = union(np.concatenate([start, spans[kind][0]]), np.concatenate([end, spans[kind][1]]))
+    for kind, (starts, ends) in spans.items():
+        start, end = union(np.concatenate([start, starts]), np.concatenate([end, ends]))
         total = float(windows.inside(start, end).sum())
         found[kind] = max(0.0, total - before)
         before = total

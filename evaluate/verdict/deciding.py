@@ -84,10 +84,9 @@ def _plan(side: Sequence[Entry]) -> _Plan:
     return _Plan(runs, present, wanted, is_added, max(attempts) if is_again else 0)
 
 
-def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
-    """Return a pair with the verdict that its estimate and its adjusted p-value allow."""
-    found, pair = judged.estimate, judged.pair
-    assert found is not None
+def decided(judged: Judged, found: inference.Estimate, p_value: float | None, comparisons: int) -> Judged:
+    """Return a pair with the verdict that its estimate `found` and its adjusted p-value allow."""
+    pair = judged.pair
     word, reason = inference.decide(found, p_value, judged.band)
     factor = p_value / found.p_value if p_value and found.p_value and p_value < 1 else float(comparisons)
     names, clause = (pair.a_name, pair.b_name), None
@@ -102,7 +101,6 @@ def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
         judged,
         word=word,
         reasons=tuple(filter(None, reasons)),
-        is_decided=word != inference.UNDECIDED,
         adjusted_p_value=p_value,
         would_decide=clause,
     )

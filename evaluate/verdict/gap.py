@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from evaluate.metrics import measured_rate
 from evaluate.metrics.measured_rate import Probes
 from evaluate.metrics.partition import format_of
+from evaluate.metrics.profile_file import Profile
+from evaluate.timing.kinds import KINDS, PHASES
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.errors import DataError
-from utils.kinds import KINDS, PHASES
 from utils.provenance.digests import sha256_file
-from utils.results.profile_file import FOLDER, Profile
 from utils.results.schema import Result
+from utils.settings.profiling import FOLDER
 
 if TYPE_CHECKING:  # most comparisons have no profile
     from evaluate.timing.breakdown import Breakdown

@@ -61,8 +61,11 @@ def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
         for place, reason in _odd_losses(of_one_seed, results):
             reasons[place].append(reason)
     if sum(not found for found in reasons) > len(side) / 2:
-        odd = ((entry, found) for entry, found in zip(side, reasons, strict=True) if found)
-        yield from ((entry, [f"{LEFT_OUT}: {reason}" for reason in found]) for entry, found in odd)
+        yield from (
+            (entry, [f"{LEFT_OUT}: {reason}" for reason in found])
+            for entry, found in zip(side, reasons, strict=True)
+            if found
+        )
 
 
 def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]:

@@ -29,8 +29,8 @@ def remarks(pair: Pair) -> Iterator[str]:
     """Yield a remark for each order of the runs that the interval does not cover."""
     names = pair.a_name, pair.b_name
     for name, results in pair.sides:
-        if again := _again(results):
-            yield f"{name}: {', '.join(again)}"
+        if again := ", ".join(_again(results)):
+            yield f"{name}: {again}"
     sides = [_in_order(side) for side in pair.counted]
     for name, side in zip(names, sides, strict=True):
         if len(side) >= FEWEST_IN_ORDER and (alike := _correlation([rate for _, rate in side])) is not None:
@@ -47,15 +47,14 @@ def remarks(pair: Pair) -> Iterator[str]:
         )
 
 
-def _again(side: Sequence[Result]) -> list[str]:
-    """Return each run of a side that is not its first attempt, or that was measured after a run of a higher number."""
-    found = [f"run {one['run']} is attempt {one['attempt']}" for one in side if one["attempt"] > 1]
+def _again(side: Sequence[Result]) -> Iterator[str]:
+    """Yield each run of a side that is not its first attempt, or that was measured after a run of a higher number."""
+    yield from (f"run {one['run']} is attempt {one['attempt']}" for one in side if one["attempt"] > 1)
     first = [one for one in side if one["attempt"] == 1 and interval(one)]
     for job in grouped(first, job_of).values():
         job.sort(key=lambda one: interval(one) or ())
         late = [one["run"] for place, one in enumerate(job) if any(one["run"] < other["run"] for other in job[:place])]
-        found += [f"run {number} was measured after a run of a higher number" for number in late]
-    return found
+        yield from (f"run {number} was measured after a run of a higher number" for number in late)
 
 
 def _in_order(side: Sequence[Result]) -> list[tuple[float, float]]:
@@ -89,9 +88,7 @@ def _drift(sides: Sequence[Sequence[tuple[float, float]]]) -> float | None:
 
 def _correlation(logs: Sequence[float]) -> float | None:
     """Return the correlation of neighbours if it is not by chance; else None."""
-    values = np.subtract(logs, np.mean(logs))
-    power = float(values @ values)
-    found = float(values[1:] @ values[:-1]) / power if power else 0.0
+    found = steady.correlation(np.subtract(logs, np.mean(logs)))
     return found if found > ONE_SIDED / math.sqrt(len(logs)) else None
 
 

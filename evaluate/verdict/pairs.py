@@ -8,7 +8,7 @@ results make no pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from operator import attrgetter, eq
@@ -18,7 +18,7 @@ from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import Key, grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.metrics.steady import steps_text
-from evaluate.verdict.ratios import times
+from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.side_names import (
     PLATFORMS,
     Layout,
@@ -207,11 +207,10 @@ def _shared(result: Result, by: str) -> tuple[str, ...]:
     return tuple(PROPERTIES[name](result) for name in SHARED[by])
 
 
-def _of_sides(both: Pair, by: str) -> list[Pair]:
-    """Return the pairs of the devices, settings and layouts of both sides; `both` has all results of each."""
+def _of_sides(both: Pair, by: str) -> Iterator[Pair]:
+    """Yield the pairs of the devices, settings and layouts of both sides; `both` has all results of each."""
     a, b = _by_kind(both.a), _by_kind(both.b)
     kinds = [(kind, kind) for kind in a if kind in b] or list(product(a, b))
-    found = []
     for left, right in kinds:
         a_name, b_name = _name(a[left], by), _name(b[right], by)
         named = replace(both, a_name=a_name, b_name=b_name, refusal=_refusal(left, right))
@@ -220,8 +219,7 @@ def _of_sides(both: Pair, by: str) -> list[Pair]:
             framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
             made += _meeting(replace(named, framework=framework), x, y, by)
         alone = _alone([*a[left], *b[right]], made, by)
-        found += [replace(pair, left_out=(*pair.left_out, *alone)) for pair in made]
-    return found
+        yield from (replace(pair, left_out=(*pair.left_out, *alone)) for pair in made)
 
 
 def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
@@ -254,7 +252,7 @@ def _matched(
     return [(left[x], right[y]) for x, y in exact or alike] or [(a, b)]
 
 
-def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> list[Pair]:
+def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> Iterable[Pair]:
     """Return the pairs of equal layout, or of equal size with the method `best`.
 
     If no layout of one side has a counterpart, one pair reports the difference.
@@ -266,8 +264,8 @@ def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> lis
     return [replace(pair, a=tuple(x), b=tuple(y)) for x, y in _matched(left, right, fit)]
 
 
-def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, list[Entry]], by: str) -> list[Pair]:
-    """Return a pair for each size that both sides have, each side with its fastest layout of that size."""
+def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, list[Entry]], by: str) -> Iterator[Pair]:
+    """Yield a pair for each size that both sides have, each side with its fastest layout of that size."""
     sizes = [{layout.num_gpus: None for layout in side} for side in (a, b)]
     common: list[tuple[Any, Any]] = [(size, size) for size in sizes[0] if size in sizes[1]]
     refusal = pair.refusal
@@ -276,7 +274,6 @@ def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, lis
     elif not common:
         common = [(fastest(a).num_gpus, fastest(b).num_gpus)]
         refusal = refusal or f"number of GPUs differs: {common[0][0]} against {common[0][1]}"
-    found = []
     for size_a, size_b in common:
         (x, slower_x), (y, slower_y) = (
             _chosen({layout: entries for layout, entries in side.items() if layout.num_gpus == size}, name)
@@ -286,8 +283,7 @@ def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, lis
             1 + sum(any(entry.is_counted for entry in one.entries) for one in slower) for slower in (slower_x, slower_y)
         )
         left_out = (*slower_x, *slower_y)
-        found.append(replace(pair, a=x, b=y, refusal=refusal, left_out=left_out, layouts=(tried_x, tried_y)))
-    return found
+        yield replace(pair, a=x, b=y, refusal=refusal, left_out=left_out, layouts=(tried_x, tried_y))
 
 
 def _chosen(layouts: dict[Layout, list[Entry]], name: str) -> tuple[tuple[Entry, ...], list[LeftOut]]:
@@ -297,7 +293,9 @@ def _chosen(layouts: dict[Layout, list[Entry]], name: str) -> tuple[tuple[Entry,
     for layout, entries in ((one, runs) for one, runs in layouts.items() if one != best):
         ratio = compared_with(layouts[best], entries)
         counted = sum(entry.is_counted for entry in entries)
-        speed = "no valid result" if ratio is None else f"{times(ratio)} as fast, {counted} run{'s'[: counted > 1]}"
+        speed = (
+            "no valid result" if ratio is None else f"{with_interval(ratio)} as fast, {counted} run{'s'[: counted > 1]}"
+        )
         reason = f"{layout.text}: {speed}; the side's layout is {best.text}, the fastest by its own interval"
         others.append(LeftOut(name, reason, tuple(entries)))
     return tuple(layouts[best]), others

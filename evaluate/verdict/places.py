@@ -73,9 +73,8 @@ def _sets(judged: Sequence[Judged]) -> Iterator[list[Judged]]:
         left = [one for one in left if not any(one is other for other in found)]
 
 
-def _sides(judged: Judged) -> tuple[frozenset[int], frozenset[int]]:
-    a, b = (frozenset(id(one) for one in side if one.is_counted) for side in (judged.pair.a, judged.pair.b))
-    return a, b
+def _sides(judged: Judged) -> list[frozenset[int]]:
+    return [frozenset(id(one) for one in side if one.is_counted) for side in (judged.pair.a, judged.pair.b)]
 
 
 def _ranking(found: Sequence[Judged]) -> Ranking:

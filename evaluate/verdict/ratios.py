@@ -1,8 +1,8 @@
 """A ratio as text, in one form everywhere, `1.10x (1.08 to 1.12)`, and the ratio of two numbers of GPUs.
 
-Use `with_interval` for a ratio with its 95 % interval, and `times` for a ratio alone. Brackets hold 95 % intervals
-only. All numbers of one text have equally many decimals, and rounding keeps order, so that a rounded ratio never lies
-outside its rounded interval.
+`with_interval` writes a ratio with its 95 % interval, or a ratio alone. Brackets hold 95 % intervals only. All numbers
+of one text have equally many decimals, and rounding keeps order, so that a rounded ratio never lies outside its rounded
+interval.
 """
 
 from __future__ import annotations
@@ -49,15 +49,10 @@ def scaling(a: int, b: int, ratio: float, interval: Interval) -> Scaling:
     return Scaling((a, b), ratio, interval, per_gpu, (low, high), per_gpu if b >= a else 1 / per_gpu)
 
 
-def times(ratio: float) -> str:
-    """Return a ratio alone: `1.10x`."""
-    return f"{written(ratio)[0]}x"
-
-
-def with_interval(ratio: float, low: float | None, high: float | None) -> str:
-    """Return a ratio with its 95 % interval in brackets; without brackets if there is no interval."""
+def with_interval(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """Return a ratio with its 95 % interval in brackets; alone, `1.10x`, if there is no interval."""
     if low is None or high is None:
-        return times(ratio)
+        return f"{written(ratio)[0]}x"
     shown = written(ratio, low, high)
     return f"{shown[0]}x ({shown[1]} to {shown[2]})"
 

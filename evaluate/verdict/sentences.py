@@ -56,8 +56,6 @@ class Judged:
     estimate: inference.Estimate | None
     remarks: tuple[str, ...] = ()
     """Observations on the runs that do not forbid a comparison."""
-    is_decided: bool = True
-    """False for `undecided`, which shows neither a difference nor that there is none."""
     adjusted_p_value: float | None = None
     band: float = BAND
     tunings: tuple[Tuning, ...] = ()
@@ -73,7 +71,7 @@ class Judged:
     def spoken_word(self) -> str:
         """The word of the verdict as people read it; it says so where the same work is not proven."""
         word = self.word.replace("_", " ")
-        return word if self.is_proven or not self.is_decided else f"{word} if the work is the same"
+        return word if self.is_proven or self.word == inference.UNDECIDED else f"{word} if the work is the same"
 
     @property
     def unproven(self) -> list[str]:
@@ -144,7 +142,7 @@ class Judged:
     def money_lines(self) -> list[str]:
         """The saving of one side in words; empty for an undecided verdict, a model made small, or an unknown price, and
         for a tie on devices of one price, where it is the noise of the speed."""
-        if self.saving is None or not self.is_decided or self.pair.a[0].result["model_size"] != "full":
+        if self.saving is None or self.word == inference.UNDECIDED or self.pair.a[0].result["model_size"] != "full":
             return []
         if self.word == inference.TIE and self.saving.percent_range is None:
             return []

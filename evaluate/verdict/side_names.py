@@ -137,7 +137,7 @@ def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
     A single run has no interval, so a layout with one run is chosen only if none has several. Without a counted run, it
     is the first layout.
     """
-    logs = {layout: _logs(entries) for layout, entries in layouts.items()}
+    logs = {layout: log_rates(entries) for layout, entries in layouts.items()}
     several = [layout for layout in layouts if len(logs[layout]) > 1]
     if several:
         ends = {layout: statistics.fmean(logs[layout]) - half_interval([logs[layout]], LEVEL) for layout in several}
@@ -147,10 +147,11 @@ def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
 
 def compared_with(chosen: Sequence[Entry], other: Sequence[Entry]) -> float | None:
     """Return the throughput per GPU of another layout over that of the chosen one; None if one has no counted run."""
-    ours, theirs = _logs(chosen), _logs(other)
+    ours, theirs = log_rates(chosen), log_rates(other)
     return math.exp(statistics.fmean(theirs) - statistics.fmean(ours)) if ours and theirs else None
 
 
-def _logs(entries: Sequence[Entry]) -> list[float]:
+def log_rates(entries: Sequence[Entry]) -> list[float]:
+    """Return the logarithms of tokens/s/GPU of the counted runs that have steady steps."""
     rates = (tokens_per_second_per_gpu(entry.result) for entry in entries if entry.is_counted)
     return [math.log(rate) for rate in rates if rate]

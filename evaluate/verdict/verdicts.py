@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from operator import itemgetter
 from typing import Any
@@ -36,7 +36,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
         "a": pair.a_name,
         "b": pair.b_name,
         "verdict": judged.word,
-        "is_decided": judged.is_decided,
+        "is_decided": judged.word != inference.UNDECIDED,
         "quantity": "tokens/s of the job" if pair.is_of_jobs else "tokens/s/GPU",
         "ratio": found.ratio if found else None,
         "interval": [found.low, found.high] if found and found.low is not None else None,
@@ -100,7 +100,9 @@ def judge(pairs: Sequence[Pair], by: str, band: float = BAND) -> list[Judged]:
     judged = [_estimated(pair, by, band) for pair in pairs]
     estimates = [one.estimate for one in judged if one.estimate]
     adjusted = iter(inference.adjusted(estimates))
-    return [deciding.decided(one, next(adjusted), len(estimates)) if one.estimate else one for one in judged]
+    return [
+        deciding.decided(one, one.estimate, next(adjusted), len(estimates)) if one.estimate else one for one in judged
+    ]
 
 
 def _estimated(pair: Pair, by: str, band: float) -> Judged:
@@ -131,7 +133,7 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     estimate = deciding.estimate(pair)
     a, b = (int(side[0].result["training_config"]["num_gpus"]) for side in (pair.a, pair.b))
     return Judged(
-        *(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair)),
+        *(pair, inference.UNDECIDED, (), found, estimate, tuple(dict.fromkeys(_remarks(pair)))),
         band=band,
         tunings=tunings,
         scaling=scaling(a, b, estimate.ratio, (estimate.low, estimate.high)) if pair.is_of_jobs else None,
@@ -150,17 +152,16 @@ def _left_out(pair: Pair) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.text for one in pair.left_out))
 
 
-def _remarks(pair: Pair) -> tuple[str, ...]:
-    found: list[str] = [*_left_out(pair), *order.remarks(pair)]
+def _remarks(pair: Pair) -> Iterator[str]:
+    yield from (*_left_out(pair), *order.remarks(pair))
     is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
     for name, side in pair.sides:
         noted = [(remark, result["run"]) for result in side for remark in _remarks_on_steps(result)]
         for remark, of_runs in grouped(noted, itemgetter(0)).items():
             numbers = ", ".join(str(run) for _, run in sorted(of_runs))
-            found.append(f"{name}, run{'' if len(of_runs) == 1 else 's'} {numbers}: {remark}")
+            yield f"{name}, run{'' if len(of_runs) == 1 else 's'} {numbers}: {remark}"
         if not is_of_products and (remark := inference.remark_on_machines(name, [run_of(result) for result in side])):
-            found.append(remark)
-    return tuple(dict.fromkeys(found))
+            yield remark
 
 
 def _remarks_on_steps(result: Result) -> list[str]:

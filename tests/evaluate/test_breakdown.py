@@ -8,7 +8,7 @@ from made_traces import AUTOGRAD, MadeTrace, divided, painted
 from reports import refused
 
 from evaluate import trace as trace_command
-from utils.kinds import KINDS
+from evaluate.timing.kinds import KINDS
 
 US = 1e-6
 NVIDIA = {

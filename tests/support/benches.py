@@ -21,6 +21,7 @@ from toydata import write_toy_data
 
 from example import example_result
 from train import matrix, slurm
+from train.job.job import set_aside
 from train.runner import plan
 from utils.results import store
 
@@ -128,7 +129,7 @@ class Bench:
         rate = self.speeds[job.framework][job.run - 1]
         if rate == FAILS:
             return 1
-        store.set_aside(job.result_path)
+        set_aside(job.result_path)
         digest = plan.data_digests(job.config)["llama"]
         changes |= {"framework": job.framework, "run": job.run, "identity_sha256": job.identity(digest)}
         changes |= {"training_config": job.config.asked(), "repeats": job.rule.as_dict()}

@@ -16,7 +16,7 @@ from typing import Any
 from checkout import copy_to, settings_of
 
 from example import example_result
-from train.job.job import Job, log_path, profile_folder, reserve
+from train.job.job import Job, log_path, profile_folder, reserve, set_aside
 from utils.files import temporary_beside
 from utils.housekeeping import archive, footprint, purge
 from utils.models import NAMES
@@ -43,11 +43,11 @@ def write_output(folder: Path) -> None:
     footprint.mark(folder, "output")
     for run in (1, 2):
         write_result(folder, example_result(run=run))
-    store.set_aside(folder / "train_cpu_mega_llama_run2.json")
+    set_aside(folder / "train_cpu_mega_llama_run2.json")
     write_result(folder, example_result(run=2, attempt=2))
     write_result(folder, example_result(framework="hf", model="qwen", status="failed", reason="ended by signal 9"))
     write_result(folder, example_result(label="tp2"))
-    store.set_aside(folder / "tp2" / "train_cpu_mega_llama_run1.json")
+    set_aside(folder / "tp2" / "train_cpu_mega_llama_run1.json")
     write_result(folder, example_result(label="tp2", attempt=2))
     for place in (folder, folder / "tp2"):
         store.write_json({"comparison_version": 1, "groups": []}, place / "compare.json")
@@ -92,7 +92,7 @@ def write_names_of_every_job(folder: Path) -> None:
         for framework, model in pairs:
             job = Job(asked, framework, model, 12, 3)
             write_result(folder, example_result(framework=framework, model=model, run=12, label=label))
-            store.set_aside(job.result_path)
+            set_aside(job.result_path)
             write_result(folder, example_result(framework=framework, model=model, run=12, label=label))
             profile = profile_folder(job) / "profile.json"
             for path in (log_path(job), profile, temporary_beside(job.result_path)):

@@ -20,6 +20,7 @@ import pytest
 from checkout import ROOT
 from toydata import write_toy_data
 
+from evaluate.inputs.discover import find
 from train import launch as launcher, matrix
 from utils.frameworks import FRAMEWORKS
 from utils.results import store
@@ -71,7 +72,7 @@ class Ended:
     @property
     def result(self) -> dict[str, Any]:
         """The only result, valid."""
-        (path,) = store.find([self.output])
+        (path,) = find([self.output])
         return store.read(path)
 
 
@@ -166,7 +167,7 @@ def run(framework: str, model: str, folder: Path, prefix: Path, *settings: str) 
 
 def results(folder: Path) -> dict[Path, dict[str, Any]]:
     """Return the validated results in a folder and below it, without superseded ones, by their path."""
-    return {path: store.read(path) for path in store.find([folder])} if folder.exists() else {}
+    return {path: store.read(path) for path in find([folder])} if folder.exists() else {}
 
 
 # Real trainings of a framework at tiny size on the CPU: their results, and what a second framework's are held against.

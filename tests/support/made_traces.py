@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from evaluate import trace
-from utils.kinds import IDLE, PRIORITY, UNATTRIBUTED, kind_within
+from evaluate.timing.kinds import IDLE, PRIORITY, UNATTRIBUTED, kind_within
 
 FIRST = 1_700_000_000_000_000
 """Time stamp of the first microsecond, as large as the clocks of real traces."""
@@ -106,7 +106,7 @@ def painted_operators(path: Path) -> dict[str, float]:
     """Return the seconds of each kind in a step of a trace of the CPU.
 
     Each tenth of a microsecond of a thread has the kind of what began last there; of several threads, the first kind in
-    `utils.kinds.PRIORITY` counts. Gloo's own threads have ranges instead of operators.
+    `evaluate.timing.kinds.PRIORITY` counts. Gloo's own threads have ranges instead of operators.
     """
     events = [event for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if event["ph"] == "X"]
     begin = np.array([float(event["ts"]) for event in events])

@@ -11,7 +11,8 @@ from typing import Any
 import numpy
 import numpy as np
 
-from utils.dataset.indexed import bin_path, check, idx_path, manifest_path, write_index
+from data.encoding.pair import write_index
+from utils.dataset.indexed import bin_path, check, idx_path, manifest_path
 
 VOCABULARY_SIZE = 4096
 END_OF_TEXT = 0

@@ -15,6 +15,7 @@ import sys
 import pytest
 from toydata import write_toy_data
 
+from evaluate.inputs.discover import find
 from example import example_result
 from tests.support.launching import Launcher, free_port, launch, run
 from utils.housekeeping.inventory import OUTPUT_LAYOUT
@@ -29,7 +30,7 @@ def finished(prefix, tmp_path_factory):
 
 
 def only_result(folder):
-    (path,) = store.find([folder])
+    (path,) = find([folder])
     return path
 
 

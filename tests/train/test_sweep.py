@@ -14,10 +14,11 @@ import threading
 import pytest
 from benches import FAILS, Bench, Ran, rounds
 
+from evaluate.report.sweeps import SweepError, read
 from train import sweep
 from utils.results import store, sweep_file
 from utils.results.store import write_json
-from utils.results.sweep_file import Point, Sweep, SweepError, read
+from utils.results.sweep_file import Point, Sweep
 from utils.settings.keys import KEYS
 
 ONE_JOB = ("FRAMEWORK=mega", "MODEL=llama", "GBS=16")

@@ -19,11 +19,12 @@ from checkout import ROOT
 from housekeeping import make, tree
 from processes import no_hang
 
+from evaluate.inputs.discover import files_below
 from utils import input_files
 from utils.arguments import Parser
 from utils.errors import DataError, ForeignFileError, quoted, shortened
 from utils.files import folder_written_whole, write_whole, written_whole
-from utils.input_files import InputFileError, content_of, files_below, json_of, parse_json
+from utils.input_files import InputFileError, content_of, json_of, parse_json
 from utils.own_files import anything
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from train.job import processes
 from train.job.outcome import Attempt, finalize_result, stamp, why_unwritten
 from train.job.rank_output import RemoteLog, progress
-from train.runner.run_job import conclude, conclude_without_result
+from train.runner.run_job import conclude, conclude_without_result, show_progress
 from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
 from utils.own_files import note
@@ -81,8 +81,7 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
         for job in left:
             if job.log is not None:
                 job.log.read()
-        view.refresh()
-        status.write_sometimes()
+        show_progress(view, status)
         time.sleep(SHOW_SECONDS)
 
 

@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from train.job.processes import end_with_parent
 from train.job.recorder import StepRecorder
-from utils.dataset.gpt_dataset import micro_batches
 from utils.settings.config import RunConfig
 
 GPU_WORKERS = 2
@@ -60,6 +59,16 @@ class LabelledSamples(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         sample = self._dataset[index]
         return self._form(sample["tokens"], torch.where(sample["loss_mask"] > 0, sample["labels"], -100))
+
+
+def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
+    """Yield the sample numbers of every micro batch of one data-parallel rank, in Megatron's order.
+
+    Micro batch m of a step starts at sample (m * DP + rank) * MBS of the step.
+    """
+    stride = config.micro_batch_size * config.data_parallel_size
+    for start in range(data_parallel_rank * config.micro_batch_size, config.training_samples, stride):
+        yield list(range(start, start + config.micro_batch_size))
 
 
 def loader_of_rank(config: RunConfig, dataset: Any, rank: int) -> DataLoader[Any]:

@@ -28,8 +28,9 @@ from train.profiling.recording import StepRecording, gather_files, warnings_of, 
 from train.profiling.tools import RECORDINGS
 from train.settings_map.map import applied
 from utils.arguments import Parser, refusing
-from utils.dataset.gpt_dataset import build_train_dataset, check_epochs, data_prefix, describe
+from utils.dataset.gpt_dataset import build_train_dataset, check_epochs, describe
 from utils.dataset.manifest import licences
+from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
 from utils.models import ModelSpec

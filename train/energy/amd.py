@@ -15,9 +15,11 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
-from train.energy.gpu_reader import WRAP, Gpu, GpuFacts, ReaderError, Reading, in_one_line, normal, number, select
+from train.energy.gpu_reader import WRAP, Gpu, GpuFacts, ReaderError, Reading, in_one_line, normal, select
+from train.machine.gpu_state import number
 
 LIBRARY = "AMD SMI"
 CLOCKS = ("current_gfxclks", "current_gfxclk", "average_gfxclk_frequency")
@@ -70,7 +72,7 @@ class AmdGpu(Gpu):
 
 
 def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[str, list[AmdGpu]]:
-    """Return the name of the library and the GPUs of the job; raise ReaderError."""
+    """Return the names and versions of the libraries, and the GPUs of the job; raise ReaderError."""
     smi, zeus, base = _libraries()
     try:
         smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
@@ -92,7 +94,7 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
         ) from error
     except (AttributeError, KeyError) as error:
         raise ReaderError(f"{LIBRARY} of ROCm 6.4 or later is needed to find the job's GPUs: {error}") from error
-    return LIBRARY, gpus
+    return f"{LIBRARY}, zeus {version('zeus')}", gpus
 
 
 def _libraries() -> tuple[Any, Any, type[Exception]]:

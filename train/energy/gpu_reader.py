@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from utils.settings.config import ROOT
 
 FIELDS = (
     *("counter_mj", "instant_mw", "average_mw", "sm_clock_mhz", "memory_clock_mhz", "temperature_celsius"),
-    *("use_percent", "throttle"),
+    *("gpu_use_percent", "throttle"),
 )
 """Values of a reading, in the order of the sample file: energy counter in mJ, power in mW (now, and averaged by the
 device), clocks in MHz, temperature in C, use in percent, and the reasons for reduced clocks as a list of names."""
@@ -114,13 +114,6 @@ def in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def number(value: Any) -> float | None:
-    """Return a number that a library reports; None for "N/A", a truth value and everything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if value - value == 0 else None
-
-
 def select(
     known: Mapping[str, Any], bus_ids: list[str] | None, count: int, why_unknown: str, library: str
 ) -> list[tuple[str, Any]]:
@@ -180,11 +173,11 @@ def main() -> int:
     """Print the bus ids as a JSON list."""
     options = {"--platform": {"required": True, "choices": FUNCTIONS}}
     parser = Parser(options, prog="python -m train.energy.gpu_reader", description=main.__doc__)
-    print(json.dumps(_bus_ids(parser.parse_args().platform)))
+    print(json.dumps(list(_bus_ids(parser.parse_args().platform))))
     return 0
 
 
-def _bus_ids(platform: str) -> list[str]:
+def _bus_ids(platform: str) -> Iterator[str]:
     """Ask CUDA or HIP in this process."""
     runtime = _library(platform)
 
@@ -192,7 +185,7 @@ def _bus_ids(platform: str) -> list[str]:
         if code := getattr(runtime, name)(*arguments):
             raise ReaderError(f"{name} returned {code}")
 
-    count, found = ctypes.c_int(), []
+    count = ctypes.c_int()
     get_count, get_bus_id = FUNCTIONS[platform]
     if platform == "nvd":
         call("cuInit", 0)
@@ -202,8 +195,7 @@ def _bus_ids(platform: str) -> list[str]:
         if platform == "nvd":
             call("cuDeviceGet", ctypes.byref(device), index)
         call(get_bus_id, text, CHARACTERS, device)
-        found.append(text.value.decode("ascii"))
-    return found
+        yield text.value.decode("ascii")
 
 
 def _library(platform: str) -> ctypes.CDLL:

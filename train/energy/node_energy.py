@@ -37,7 +37,7 @@ PARTITIONS = (
     "several devices share this package; each may report the energy of all of it, and none has been read yet, so it is "
     "unknown what their sum is; set the partition mode SPX"
 )
-STATES = ("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "use_percent")
+STATES = ("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "gpu_use_percent")
 NOT_A_SLOWDOWN = "gpu_idle"
 
 
@@ -115,9 +115,7 @@ class Measured:
 
 
 def total(parts: Sequence[Measured]) -> Measured:
-    """Return the sum; None with the reason of the first part that is None."""
-    if not parts:
-        return Measured(None, "no device was sampled")
+    """Return the sum of one part or more; None with the reason of the first part that is None."""
     broken = [one for one in parts if one.joules is None]
     return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in parts))
 
@@ -271,7 +269,7 @@ def _idle_watts(node: NodeSamples) -> Measured:
         return Measured(None, node.why["gpus"])
     total = 0.0
     for index, gpu in enumerate(node.header["gpus"]):
-        used = [value for value in early.gpu(index, "use_percent") if value is not None]
+        used = [value for value in early.gpu(index, "gpu_use_percent") if value is not None]
         if not used or max(used) > IDLE_USE_PERCENT:
             said = f"was {max(used):.0f} % used" if used else "does not report its use"
             return Measured(None, f"{early.name(index)} {said} before the job")

@@ -8,9 +8,11 @@ which they are not, so its `get_gpus` is not used: each GPU is opened by the ind
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib.metadata import version
 from typing import Any
 
-from train.energy.gpu_reader import WRAP, Gpu, GpuFacts, ReaderError, Reading, normal, number, select
+from train.energy.gpu_reader import WRAP, Gpu, GpuFacts, ReaderError, Reading, normal, select
+from train.machine.gpu_state import number
 from train.machine.nvidia_smi import throttle_names
 
 LIBRARY = "NVML"
@@ -40,13 +42,13 @@ class NvidiaGpu(Gpu):
             number(value("sm_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
             number(value("memory_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
             number(value("temperature_celsius", lambda: nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU))),
-            number(value("use_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
+            number(value("gpu_use_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
             value("throttle", lambda: list(throttle_names(hex(reasons(handle))) or ())),
         ]
 
 
 def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[str, list[NvidiaGpu]]:
-    """Return the name of the library and the GPUs of the job; raise ReaderError."""
+    """Return the names and versions of the libraries, and the GPUs of the job; raise ReaderError."""
     try:
         import pynvml
         from zeus.device.gpu import nvidia as zeus
@@ -66,7 +68,7 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
             gpus.append(NvidiaGpu(facts, pynvml, gpu, errors))
     except errors as error:
         raise ReaderError(f"{LIBRARY}: {error}; nvidia-smi must work for this user, also in the container") from error
-    return f"{LIBRARY}, driver {driver}", gpus
+    return f"{LIBRARY}, driver {driver}, zeus {version('zeus')}", gpus
 
 
 def _known(nvml: Any) -> dict[str, int]:

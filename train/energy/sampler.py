@@ -22,16 +22,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import platform as python_platform
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +38,7 @@ from train.energy.gpu_reader import FIELDS, Gpu, GpuLostError, ReaderError, bus_
 from train.job.job import Job, log_path
 from train.job.processes import StopRequest, wait_until
 from train.job.recorder import clock
+from train.machine.gpu_state import sysroot
 from utils.own_files import note
 
 HERTZ = 12.5
@@ -80,14 +79,10 @@ class Package:
             return None
 
 
-def packages(root: Path | None = None) -> list[Package]:
-    """Return the packages of this machine; raise ReaderError if there are none or they cannot be read.
-
-    `root` is the parent of /sys (tests); default: TPRIMAT_SYSROOT or the real root.
-    """
-    top = root or Path(os.environ.get("TPRIMAT_SYSROOT") or "/")
+def packages() -> list[Package]:
+    """Return the packages of this machine; raise ReaderError if there are none or they cannot be read."""
     found = []
-    for zone in sorted(top.glob(f"{FOLDER}/intel-rapl:*")):
+    for zone in sorted(sysroot().glob(f"{FOLDER}/intel-rapl:*")):
         if zone.name.count(":") != 1:
             continue  # a part of a package
         counter = zone / "energy_uj"
@@ -179,16 +174,12 @@ def open_sources(platform: str, gpus: int, environment: Mapping[str, str]) -> So
 
 def header(platform: str, node: int, sources: Sources) -> dict[str, Any]:
     """Return the first line of the file."""
-    zeus = None
-    with suppress(PackageNotFoundError):
-        zeus = version("zeus")
     return {
         "platform": platform,
         "node": node,
         "host": python_platform.node(),
         "hertz": HERTZ,
         **clock(),
-        "zeus": zeus,
         "library": sources.library,
         "gpus": [asdict(gpu.facts) for gpu in sources.gpus],
         "packages": [{"name": one.name, "wraps_uj": one.wraps_uj} for one in sources.packages],

@@ -160,8 +160,7 @@ def _source(method: str, header: Mapping[str, Any], packages: Sequence[PackageEn
         names = ", ".join(package["name"] for package in header["packages"])
         return f"CPU RAPL counter of the processors ({names}), {NOT_THE_WALL}"
     what = "GPU counter" if method == "gpu_counter" else "GPU power, integrated"
-    library = f"{header['library']}, zeus {header['zeus']}"
-    return f"{what}, {NOT_THE_WALL} ({library}; {_covered(packages)} of {gpus} GPUs)"
+    return f"{what}, {NOT_THE_WALL} ({header['library']}; {_covered(packages)} of {gpus} GPUs)"
 
 
 def _covered(packages: Sequence[PackageEnergy]) -> int:
@@ -173,9 +172,8 @@ def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
     section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(one.hertz for one in found)}
     for name in found[0].states:
         values = np.concatenate([one.states[name] for one in found])
-        key = "gpu_use_percent" if name == "use_percent" else name
-        section[f"mean_{key}"] = float(values.mean()) if len(values) else None
-        section[f"max_{key}"] = float(values.max()) if len(values) else None
+        section[f"mean_{name}"] = float(values.mean()) if len(values) else None
+        section[f"max_{name}"] = float(values.max()) if len(values) else None
     shares = [share for one in found for share in one.throttled]
     section["throttled_percent"] = largest(shares) if shares else None
     return section

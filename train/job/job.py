@@ -27,9 +27,10 @@ from utils.models import ModelSpec
 from utils.own_files import note
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code, sha256_json
-from utils.results import profile_file, schema, store
+from utils.results import schema, store
 from utils.results.performance import RunsRule
 from utils.results.schema import NO_ENERGY
+from utils.settings import profiling
 from utils.settings.config import ROOT, RunConfig
 
 RESERVE_BYTES = 1 << 18
@@ -80,7 +81,7 @@ class Job:
     @property
     def name(self) -> str:
         """Name of the job in messages and log files."""
-        return f"train_{self.config.platform}_{self.framework}_{self.model}_run{self.run}"
+        return store.result_name(self.config.platform, self.framework, self.model, self.run).removesuffix(".json")
 
     @property
     def labelled(self) -> str:
@@ -90,8 +91,7 @@ class Job:
     @property
     def result_path(self) -> Path:
         """Path of the job's result."""
-        name = store.result_name(self.config.platform, self.framework, self.model, self.run)
-        return self.config.results_dir / name
+        return self.config.results_dir / f"{self.name}.json"
 
     def identity(self, dataset_bin_sha256: str) -> str:
         """Return one digest over settings, data, code and machine: two jobs with the same digest are the same job."""
@@ -164,7 +164,32 @@ def log_path(job: Job, node: int | None = None) -> Path:
 
 def profile_folder(job: Job) -> Path:
     """Return the folder of an attempt's profile, the same on all nodes."""
-    return job.config.output_dir / profile_file.FOLDER / log_path(job, 0).stem
+    return job.config.output_dir / profiling.FOLDER / log_path(job, 0).stem
+
+
+def set_aside(path: Path) -> int:
+    """Move an existing result to the superseded attempts beside it; return the number of the next attempt (from 1).
+
+    The result keeps its own attempt number. Numbers continue from the largest existing one, so that no attempt is
+    overwritten after somebody removed an earlier one.
+    """
+    kept = path.parent / store.SUPERSEDED
+    numbered = (re.fullmatch(r".*_attempt(\d+)", old.stem) for old in kept.glob(f"{path.stem}_attempt*.json"))
+    last = max((int(match[1]) for match in numbered if match), default=0)
+    if not path.exists():
+        return last + 1
+    number = max(last + 1, _attempt_of(path))
+    kept.mkdir(exist_ok=True)
+    note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
+    return number + 1
+
+
+def _attempt_of(path: Path) -> int:
+    """Return the attempt number of a result; 0 for a file that is not a result."""
+    try:
+        return int(store.read(path)["attempt"])
+    except store.ResultError:
+        return 0
 
 
 def reserve(result_path: Path) -> None:

@@ -14,12 +14,14 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from train.job.job import Job, disk_reason, log_path, release_reserve, remove_leftovers
+from train.job.job import Job, disk_reason, log_path, release_reserve, remove_leftovers, set_aside
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
-from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, largest_micro_batch, usable_gb
+from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, usable_gb
+from utils.models import ModelSpec
 from utils.results import store
+from utils.settings.config import RunConfig
 
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)
 """Signals that explain the errors of the other ranks. SIGABRT does not: collective libraries abort on such errors."""
@@ -176,7 +178,7 @@ def _assembled(attempt: Attempt, account: dict[str, Any] | Ending) -> tuple[dict
 
 def _renumbered(attempt: Attempt) -> Attempt:
     """Return the attempt under its own number, with the result of an earlier one set aside."""
-    number = store.set_aside(attempt.job.result_path)
+    number = set_aside(attempt.job.result_path)
     while log_path(attempt.job.numbered(number + 1)).exists():
         number += 1
     return replace(attempt, job=attempt.job.numbered(number))
@@ -239,6 +241,27 @@ def advice_of(job: Job, gpu_info: Mapping[str, Any]) -> str:
     """Return `advice` for a job that ran out of memory on the device of a result's `gpu_info`."""
     is_cpu = job.config.platform == "cpu"
     return advice(job, cpu_capacity_gb(job.config.ranks_per_node)[0] if is_cpu else gpu_info.get("total_memory_gb"))
+
+
+def largest_micro_batch(
+    config: RunConfig,
+    framework: str,
+    spec: ModelSpec,
+    capacity_gb: float,
+    *,
+    below: int | None = None,
+) -> int | None:
+    """Return the largest micro batch, up to MBS, that fits in `capacity_gb` of one device; None if not even 1 fits.
+
+    It divides GBS / DP, so that GA is an integer. After an out-of-memory error, `below=MBS` returns a smaller one.
+    """
+    share = config.global_batch_size // config.data_parallel_size
+    largest = config.micro_batch_size if below is None else min(config.micro_batch_size, below - 1)
+    for size in (size for size in range(largest, 0, -1) if share % size == 0):
+        smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
+        if estimate(smaller, framework, spec).total_gb <= capacity_gb:
+            return size
+    return None
 
 
 def advice(job: Job, capacity_gb: float | None) -> str:

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from train.job.job import disk_reason
 from utils.own_files import note
-from utils.results.raw_samples import Step, is_raw, parse_step
+from utils.results.raw_samples import PREFIX, Step, parse_step
 
 LAST_LINES = 12
 _FAILED_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) ")
@@ -54,7 +54,7 @@ class OutputReader:
         if step is not None:
             self.last_step, self.last_step_at = step, time.monotonic()
             self._on_step(step, line)
-        elif line.strip() and not is_raw(line):
+        elif line.strip() and not line.startswith(PREFIX):
             self._take_text(line.rstrip())
 
     def _take_text(self, text: str) -> None:
@@ -90,7 +90,7 @@ class RankOutput(OutputReader):
     def take(self, line: str) -> None:
         """Read, keep and show one line, with its newline."""
         self._keep(line)
-        if not is_raw(line):
+        if not line.startswith(PREFIX):
             self.show(line)
         super().take(line)
 

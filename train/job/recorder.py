@@ -151,7 +151,10 @@ class StepRecorder:
         self._title = title
         self.is_reporter = is_reporter
         self._stream = stream or sys.stdout
-        self._loop_started: float | None = None
+        self.loop_seconds = 0.0
+        """Seconds from `start` to the end of the last recorded step, without the profile. A second source of the step
+        times, which it exceeds by what the recorder does between two steps."""
+        self._loop_started = 0.0
         self._step_started: float | None = None
         self._is_timed = False
         self._waited_seconds = 0.0
@@ -159,23 +162,12 @@ class StepRecorder:
         self.steps_done = 0
         """Finished steps, the profiled ones included."""
         self._profiled = range(0) if profile is None else profile.steps
-        self._profile_started: float | None = None
-        self._profile_seconds = 0.0
 
     def start(self) -> None:
         """Start the clock of the first step."""
         self.device.synchronize()
         self._loop_started = self._step_started = time.perf_counter()
         self._turn_profile()
-
-    @property
-    def loop_seconds(self) -> float | None:
-        """Seconds from `start` to the end of the last recorded step, without the profile; None before it. A second
-        source of the step times, which it exceeds by what the recorder does between two steps."""
-        if self._loop_started is None or self._step_started is None or not self.samples.steps:
-            return None
-        end = self._step_started if self._profile_started is None else self._profile_started
-        return end - self._loop_started - self._profile_seconds
 
     @property
     def excluded_steps(self) -> dict[int, str]:
@@ -225,8 +217,9 @@ class StepRecorder:
         if self.is_reporter:
             self._print_progress(step, None if is_profiled else seconds, loss_value)
         self._step_started = time.perf_counter()
-        if self._profiled:
-            self._turn_profile()
+        if not is_profiled:
+            self.loop_seconds = self._step_started - self._loop_started
+        self._turn_profile()
 
     def _add(self, step: int, ended: float, seconds: float, loss: float, norm: float, learning_rate: float) -> None:
         """Add the samples of a step that is not profiled."""
@@ -243,22 +236,18 @@ class StepRecorder:
 
     def _turn_profile(self) -> None:
         """Start or stop the profile before the next step, and start the clock of that step when this is done."""
-        profile, following = self.profile, self.steps_done + 1
-        if profile is None or self._step_started is None:
+        first, end, following = self._profiled.start, self._profiled.stop, self.steps_done + 1
+        if not first <= following <= end:
             return
-        first, end = profile.steps.start, profile.steps.stop
         if following == first:
-            self._profile_started = self._step_started
-            profile.start()
+            self.profile.start()
         if following == end:
-            profile.stop()
-        if following in profile.steps:
-            profile.begin_step(following)
-        if first <= following <= end:
-            self.device.synchronize()
-            self._step_started = time.perf_counter()
-        if following == end and self._profile_started is not None:
-            self._profile_seconds, self._profile_started = self._step_started - self._profile_started, None
+            self.profile.stop()
+        else:
+            self.profile.begin_step(following)
+        self.device.synchronize()
+        self._step_started = time.perf_counter()
+        self._loop_started = self._step_started - self.loop_seconds  # the loop's clock stands during the profile
 
     def _read(self, loss: Any, grad_norm: Any) -> tuple[float, float]:
         """Return both as numbers. Each reading of a GPU waits for a copy, so that two tensors are copied together; on a

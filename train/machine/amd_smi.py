@@ -10,7 +10,7 @@ Numbers are `{"value": 12, "unit": "W"}` or plain, and `"N/A"` where there is no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from train.machine.gpu_state import (
@@ -150,9 +150,8 @@ def _throttling(content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dic
     return active, known if "accumulation_counter" in known and len(known) > 1 else None
 
 
-def processes(states: Sequence[GpuState]) -> list[GpuProcess]:
-    """Return the processes that hold a GPU; raise GpuToolError if amd-smi does not answer."""
-    found = []
+def processes(states: Sequence[GpuState]) -> Iterator[GpuProcess]:
+    """Yield the processes that hold a GPU; raise GpuToolError if amd-smi does not answer."""
     for index, gpu in _gpus("process").items():
         for one in gpu.get("process_list") or []:
             info = one.get("process_info") if isinstance(one, Mapping) else None
@@ -160,5 +159,4 @@ def processes(states: Sequence[GpuState]) -> list[GpuProcess]:
                 continue  # "No running processes detected"
             used = _at(info, "memory_usage", "vram_mem")
             memory_gb = _first(gigabytes, (used, info.get("mem_usage")))
-            found.append(GpuProcess(int(number(info["pid"]) or 0), index, str(info.get("name")), memory_gb))
-    return found
+            yield GpuProcess(int(number(info["pid"]) or 0), index, str(info.get("name")), memory_gb)

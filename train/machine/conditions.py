@@ -13,6 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,11 @@ def take_snapshot(platform: str, environ: Mapping[str, str] = os.environ, *, is_
     except GpuToolError as error:
         return Snapshot(time.monotonic(), state, why_no_gpus=str(error), why_no_processes=str(error))
     chosen = gpus.visible(reading, platform, environ)
-    ours = {gpu.index for gpu in chosen}
+    ours = {None, *(gpu.index for gpu in chosen)}  # of a process whose GPU is unknown too
     processes = reading.processes
     if processes is not None:
         ourselves = job_processes.ancestors()  # the process that started this one may have opened the GPU
-        on_ours = (one for one in processes if one.gpu is None or one.gpu in ours)
-        processes = tuple(one for one in on_ours if one.process_id not in ourselves)
+        processes = tuple(one for one in processes if one.gpu in ours and one.process_id not in ourselves)
     why = f"{reading.tool} lists none" if not chosen else ""
     return Snapshot(time.monotonic(), state, reading.tool, chosen, processes, why, reading.why_no_processes)
 
@@ -90,18 +90,21 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
     note("gpu_tool", before.tool, before.why_no_gpus)
     note("gpu_count", len(before.gpus) if before.gpus else None, before.why_no_gpus)
     for names in LOWEST:
-        lowest = _extreme(before.gpus, names[0], min)
+        is_known = bool(_of_all(before.gpus, names[0]))
+        lowest = min(before.gpus, key=attrgetter(names[0])) if is_known else None
         for name in names:
             note(name, getattr(lowest, name, None), _why(before, name))
     for name in WORDS:
         words = sorted({text for gpu in before.gpus if (text := getattr(gpu, name)) is not None})
         note(name, " or ".join(words) or None, _why(before, name))
-    note("gpu_memory_used_gb", _most(before.gpus, "memory_used_gb"), _why(before, "memory_used_gb"))
+    used = max(_of_all(before.gpus, "memory_used_gb"), default=None)
+    note("gpu_memory_used_gb", used, _why(before, "memory_used_gb"))
     note("other_processes", None if before.processes is None else len(before.processes), before.why_no_processes)
     for when, seen in (("before", before), ("after", after)):
-        heat = _most(seen.gpus, "temperature_celsius")
+        heat = max(_of_all(seen.gpus, "temperature_celsius"), default=None)
+        slowed = _of_all(seen.gpus, "throttle_reasons")
         note(f"temperature_{when}_celsius", heat, _why(seen, "temperature_celsius"))
-        note(f"throttle_{when}", _throttling(seen.gpus), _why(seen, "throttle_reasons"))
+        note(f"throttle_{when}", sorted(set().union(*slowed)) if slowed else None, _why(seen, "throttle_reasons"))
     note("throttled_percent", _throttled(before, after), _why(after, "throttle_counters"))
     for name, (_, why_unknown) in MACHINE.items():
         note(name, before.machine[name], why_unknown)
@@ -115,22 +118,10 @@ def _why(seen: Snapshot, name: str) -> str:
     return next(reasons, "not to be compared")
 
 
-def _most(states: Sequence[GpuState], name: str) -> float | None:
-    found = _extreme(states, name, max)
-    return None if found is None else float(getattr(found, name))
-
-
-def _extreme(states: Sequence[GpuState], name: str, choose: Callable[..., GpuState]) -> GpuState | None:
-    """Return the GPU with the lowest (`min`) or highest (`max`) value; None if any GPU lacks it."""
-    if not states or any(getattr(gpu, name) is None for gpu in states):
-        return None
-    return choose(states, key=lambda gpu: getattr(gpu, name))
-
-
-def _throttling(states: Sequence[GpuState]) -> list[str] | None:
-    if not states or any(gpu.throttle_reasons is None for gpu in states):
-        return None
-    return sorted({reason for gpu in states for reason in gpu.throttle_reasons or ()})
+def _of_all(states: Sequence[GpuState], name: str) -> list[Any]:
+    """Return a value of each GPU; an empty list if any GPU lacks it."""
+    values = [getattr(gpu, name) for gpu in states]
+    return [] if None in values else values
 
 
 def _throttled(before: Snapshot, after: Snapshot) -> dict[str, float] | None:

@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if shown or ended, 1 if a driver or a process does not answer, 2 for bad input."""
     options = Parser(OPTIONS, module="train.machine.gpu_command").parse_args(arguments)
     readings, errors = read_all()
-    _show(readings, errors)
-    processes = [one for reading in readings for one in reading.processes or ()]
-    wanted = _wanted(options, processes)
+    on_gpus = {one.process_id for reading in readings for one in reading.processes or ()}
+    _show(readings, errors, on_gpus)
+    wanted = _wanted(options, on_gpus)
     if wanted and not options.yes and not _agreed(wanted):
         return 2
     left = end(wanted)
@@ -123,7 +123,7 @@ def _number(value: float | None, decimals: int = 0) -> str:
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 
-def _show(readings: Iterable[GpuReading], errors: Iterable[str]) -> None:
+def _show(readings: Iterable[GpuReading], errors: Iterable[str], on_gpus: set[int]) -> None:
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
     states = [gpu for reading in readings for gpu in reading.gpus]
@@ -134,7 +134,6 @@ def _show(readings: Iterable[GpuReading], errors: Iterable[str]) -> None:
         print(f"no GPU: {f'{tools} lists none' if tools else 'neither nvidia-smi nor amd-smi is on PATH'}")
     for reading in readings:
         _show_processes(reading)
-    on_gpus = {one.process_id for reading in readings for one in reading.processes or ()}
     for one in job_processes.left_behind():
         if one.process_id not in on_gpus:
             print(f"left behind by {one.job}, without a GPU: process {one.process_id}: {one.command}")
@@ -152,8 +151,7 @@ def _show_processes(reading: GpuReading) -> None:
         print(f"processes: {reading.tool} lists none")
 
 
-def _wanted(options: argparse.Namespace, processes: Sequence[GpuProcess]) -> list[SuiteProcess]:
-    on_gpus = {one.process_id for one in processes}
+def _wanted(options: argparse.Namespace, on_gpus: set[int]) -> list[SuiteProcess]:
     found = {process_id: _may_end(process_id, on_gpus) for process_id in options.end}
     if options.end_ours:
         found |= {one.process_id: one for one in job_processes.left_behind()}

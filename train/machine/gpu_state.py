@@ -6,6 +6,7 @@ report is None, with the reason in `reasons`; no value comes from a table of dev
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -120,14 +121,14 @@ def output_of(*command: str) -> str:
 def number(value: Any) -> float | None:
     """Return the number in a value of a tool: 12, "12.0", "12 W", "(2105Mhz)" or {"value": 12, "unit": "W"}.
 
-    None for everything else: "N/A", "[Not Supported]", a list, a truth value.
+    None for everything else: "N/A", "[Not Supported]", a list, a truth value, NaN.
     """
     if isinstance(value, Mapping):
         value = value.get("value")
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return float(value)
+        return float(value) if math.isfinite(value) else None
     match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
     return float(match[1]) if match else None
 

@@ -9,7 +9,7 @@ value that a board does not have is `[N/A]`, `[Not Supported]`, `[Unknown Error]
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from train.machine.gpu_state import (
@@ -144,19 +144,17 @@ def _state(asked: Sequence[str], line: str) -> GpuState:
     )
 
 
-def processes(states: Sequence[GpuState]) -> list[GpuProcess]:
-    """Return the processes with a compute context; raise GpuToolError if nvidia-smi does not answer.
+def processes(states: Sequence[GpuState]) -> Iterator[GpuProcess]:
+    """Yield the processes with a compute context; raise GpuToolError if nvidia-smi does not answer.
 
     Only the last column, the name, may contain commas.
     """
     by_uuid = {gpu.identifier: gpu.index for gpu in states}
     lines = output_of(TOOL, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT).splitlines()
-    found = []
     for line in lines:
         if not line.strip() or "No running processes found" in line:
             continue
         cells = [cell.strip() for cell in line.split(",", 3)]
         if len(cells) != 4 or not cells[1].isdecimal():
             raise GpuToolError(f"{TOOL}: got {line!r}, wanted gpu_uuid, pid, used_memory, process_name")
-        found.append(GpuProcess(int(cells[1]), by_uuid.get(cells[0]), cells[3], gigabytes(cells[2], MIB)))
-    return found
+        yield GpuProcess(int(cells[1]), by_uuid.get(cells[0]), cells[3], gigabytes(cells[2], MIB))

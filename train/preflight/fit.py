@@ -60,8 +60,7 @@ def lower_bound_gb(found: MemoryEstimate) -> float:
 
 def terms_text(found: MemoryEstimate) -> str:
     """Return the terms of an estimate as text: `weights 16.1, gradients 32.1, ...` in GB."""
-    names = ("weights", "gradients", "optimizer", "activations", "logits", "workspace", "process")
-    terms = ((name, getattr(found, f"{name}_gb")) for name in names)
+    terms = ((name.removesuffix("_gb"), size) for name, size in vars(found).items() if name.endswith("_gb"))
     return ", ".join(f"{name} {size:.1f}" for name, size in terms if size is not None)
 
 
@@ -197,17 +196,16 @@ def host_gb(job: Job) -> float:
     return config.ranks_per_node * PROCESS_GB[job.framework] + weights / BYTES_PER_GB
 
 
-def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> list[str]:
-    """Return a line for each framework and model, as a warning where the machine has less memory; none on a CPU.
+def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> Iterator[str]:
+    """Yield a line for each framework and model, as a warning where the machine has less memory; none on a CPU.
 
     `is_here` is False in the plan of another machine, whose memory is unknown.
     """
     has, source = cpu_capacity_gb(1)
-    found = []
     for job in {job.kind: job for job in jobs if job.config.platform != "cpu"}.values():
         name = f"host memory: {job.framework} {job.model}"
         if job.framework not in FRAMEWORKS:
-            found.append(f"{name} unknown (no formula for this framework yet)")
+            yield f"{name} unknown (no formula for this framework yet)"
             continue
         needed, ranks = host_gb(job), job.config.ranks_per_node
         line = f"{name} about {needed:.1f} GB for {ranks} {'rank' if ranks == 1 else 'ranks'}"
@@ -218,5 +216,4 @@ def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> list[str]:
             line = f"warning: {line} of {has:.1f} GB ({source}); the machine has less: use {other}one with more memory"
         else:
             line += f" of {has:.1f} GB ({source})"
-        found.append(line)
-    return found
+        yield line

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,13 @@ from train.runner.plan import Matrix, notes, outlook
 from train.runner.state import NAME, is_status
 from train.runner.view import duration, is_matrix_log
 from utils.dataset.manifest import bin_path
-from utils.dataset.place import bytes_needed, data_prefix
+from utils.dataset.place import HUB_DATASETS, data_prefix, is_pair, text_paths, tokens_needed
 from utils.errors import ConfigError
 from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
 from utils.results import store
+from utils.results.schema import time_of
 from utils.settings.config import RunConfig
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
@@ -46,6 +47,18 @@ SAME_WORK = (
     "precision",
 )
 """Settings that decide how long a job takes."""
+SYNTH_BYTES_PER_TOKEN = 16
+"""Text, ids and indices of synthetic data: 10.7 measured at 245,761 tokens."""
+SYNTH_TOKENS_PER_DOCUMENT = 500
+"""Documents of data/synth.py have 50 to 500 words."""
+TEXT_BYTES_PER_DOCUMENT = {"c4": 2_271, "bc": 66}
+"""Means of the data sets' cards, other columns included: 828,589,180,707 B of 364,868,892 pages, and 4,853,859,824 B of
+74,004,228 rows."""
+TEXT_BYTES_PER_TOKEN = (3.0, 5.5)
+"""Minimum and maximum for English with vocabularies of 32,000 to 152,000 entries; about 4.4 measured with 40,000."""
+ID_BYTES = 4
+PACKED_RATIO = {".gz": 4, ".zst": 4, ".parquet": 4}
+"""Upper bound of unpacked over packed size, by file ending; C4's shards unpack to 2.5 times their size."""
 SHARE_OF_PEAK = 0.5
 """Share of the dense peak at which the time of a job is forecast; the forecast names it."""
 FOUR_BITS = ("nvfp4", "mxfp4")
@@ -91,6 +104,26 @@ def _check_space(matrix: Matrix) -> None:
             )
 
 
+def bytes_needed(config: RunConfig, model: str) -> int | None:
+    """Return the approximate peak size in DATA_DIR while the data of `model` are made; None if it is unknown.
+
+    At the peak DATA_DIR holds the cleaned text, the encoder's parts and the pair itself. Downloads are in the cache of
+    huggingface_hub and are not counted. A ready pair needs no space.
+    """
+    if config.dataset == "synth":
+        tokens = config.samples * SYNTH_TOKENS_PER_DOCUMENT if config.samples else tokens_needed(config)
+        return tokens * SYNTH_BYTES_PER_TOKEN
+    if config.dataset in HUB_DATASETS:
+        of_one = TEXT_BYTES_PER_DOCUMENT.get(config.dataset)
+        of_samples = config.samples * of_one if config.samples and of_one else None
+        text = of_samples if config.samples else tokens_needed(config) * TEXT_BYTES_PER_TOKEN[1]
+    elif is_pair(config.dataset):
+        return 0
+    else:
+        text = sum(path.stat().st_size * PACKED_RATIO.get(path.suffix, 1) for path in text_paths(config.dataset))
+    return None if text is None else int(text + 2 * text / TEXT_BYTES_PER_TOKEN[0] * ID_BYTES)
+
+
 def _print_forecast(matrix: Matrix) -> None:
     for note in notes(matrix):
         print(f"note: {note}", file=sys.stderr)
@@ -107,16 +140,16 @@ def _print_forecast(matrix: Matrix) -> None:
         print(line, file=sys.stderr)
 
 
-def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
-    """Return lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
+def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
     platform = matrix.config.platform
     is_here = matrix.config.launcher != "slurm" and bool(gpus.count(platform))
-    lines = host_memory_lines(jobs, is_here=is_here)
-    if not is_here or not gpus.has_torch():
-        return lines
-    refused = {line: None for job in jobs for line in ready.without_engine(job.config, job.framework)}
-    of_driver = ready.driver_line(platform)
-    return [*lines, *([of_driver] if of_driver else []), *(f"warning: {line}" for line in refused)]
+    yield from host_memory_lines(jobs, is_here=is_here)
+    if is_here and gpus.has_torch():
+        if of_driver := ready.driver_line(platform):
+            yield of_driver
+        refused = (line for job in jobs for line in ready.without_engine(job.config, job.framework))
+        yield from dict.fromkeys(f"warning: {line}" for line in refused)
 
 
 def _expected(seconds: tuple[float, float] | None) -> str:
@@ -135,8 +168,11 @@ def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[t
     if not jobs:
         return None, "nothing to do"
     config = jobs[0].config
-    earlier = list(_earlier(config.output_dir))
-    seconds_of = {job.kind: _seconds_of(job, earlier) for job in jobs}
+    earlier = _earlier(config.output_dir)
+    seconds_of = {
+        job.kind: earlier.get(_work(job.framework, job.model, job.config.model_size, job.config.asked()))
+        for job in jobs
+    }
     measured = [seconds for job in jobs if (seconds := seconds_of[job.kind]) is not None]
     if measured:
         average = sum(measured) / len(measured)
@@ -175,39 +211,34 @@ def _share_of_peak(config: RunConfig) -> tuple[float | None, str]:
     return SHARE_OF_PEAK * peak, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
 
 
-def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:
-    """Yield the readable ok results of this machine, including superseded ones."""
+def _earlier(output_dir: Path) -> dict[tuple[Any, ...], float]:
+    """Return the seconds from start to end of the most recent ok run of each work here, including superseded ones."""
+    spans: dict[tuple[Any, ...], tuple[datetime, float]] = {}
     for path in sorted(output_dir.rglob("train_*.json")):
         try:
             result = store.read(path)
-        except store.ResultError:
+            start, end = (time_of(result["provenance"][key]) for key in ("started_utc", "finished_utc"))
+        except ValueError:
             continue  # the validation at the end reports it
         if result["status"] == "ok" and result["provenance"]["host"] == platform.node():
-            yield result
+            work = _work(result["framework"], result["model"], result["model_size"], result["training_config"])
+            span = end, (end - start).total_seconds()
+            spans[work] = max(span, spans.get(work, span))
+    return {work: seconds for work, (_, seconds) in spans.items()}
 
 
-def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
-    """Return the duration of the most recent run of the job, from start to end."""
-    asked = job.config.asked()
-    wanted = [job.framework, job.model, job.config.model_size, *(asked[key] for key in SAME_WORK)]
-    spans = []
-    for result in earlier:
-        config, provenance = result["training_config"], result["provenance"]
-        found = [result["framework"], result["model"], result["model_size"], *(config[key] for key in SAME_WORK)]
-        if found == wanted:
-            start, end = (datetime.fromisoformat(provenance[key]) for key in ("started_utc", "finished_utc"))
-            spans.append((end, (end - start).total_seconds()))
-    return max(spans)[1] if spans else None
+def _work(framework: str, model: str, model_size: str, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what decides how long a job takes on one machine."""
+    return framework, model, model_size, *(settings[key] for key in SAME_WORK)
 
 
-def memory_lines(jobs: Sequence[Job]) -> list[str]:
-    """Return a line for each framework and model: its memory on one device, as a warning if the device has less."""
+def memory_lines(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield a line for each framework and model: its memory on one device, as a warning if the device has less."""
     capacity, source = capacity_gb(jobs[0].config) if jobs else (None, "")
-    lines = []
     for job in {job.kind: job for job in jobs}.values():
         name = f"memory: {job.framework} {job.model}"
         if job.framework not in FRAMEWORKS:
-            lines.append(f"{name} unknown (no formula for this framework yet)")
+            yield f"{name} unknown (no formula for this framework yet)"
             continue
         needed = estimate(job.config, job.framework, job.spec).total_gb
         if capacity is None:
@@ -217,5 +248,4 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
         else:
             line = f"{name} about {needed:.1f} GB of {capacity:.1f} GB"
         layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
-        lines.append(f"{line} ({source}){layers}")
-    return lines
+        yield f"{line} ({source}){layers}"

@@ -32,9 +32,8 @@ from utils.files import written_whole
 from utils.logs.iterations import iterations
 from utils.logs.lines import IterationLine, Line, RunLog, value_of
 from utils.provenance.digests import sha256_file
-from utils.results.profile_file import Trace
 from utils.results.raw_samples import format_profiled, format_step
-from utils.settings.profiling import Profile
+from utils.settings.profiling import Profile, Trace
 
 INDICES = ("document_index", "sample_index", "shuffle_index")
 """Attributes of GPTDataset and ends of its cache files (megatron/core/datasets/gpt_dataset.py, core 0.15 and 0.16)."""

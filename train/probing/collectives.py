@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -88,7 +88,7 @@ def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
     dist.init_process_group("gloo" if platform == "cpu" else "nccl", timeout=timedelta(hours=2))
     plan = [seconds]
     dist.broadcast_object_list(plan, src=0)
-    rows = _rows(device, plan[0], ranks // local)
+    rows = list(_rows(device, plan[0], ranks // local))
     if 1 < local < ranks:
         rows += _rows(device, plan[0], 1, dist.new_subgroups(local)[0])
     dist.barrier()
@@ -96,8 +96,8 @@ def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
     return rows if rank == 0 else []
 
 
-def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -> list[dict[str, Any]]:
-    ranks, sizes, found = dist.get_world_size(group), SIZES[device.type], []
+def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -> Iterator[dict[str, Any]]:
+    ranks, sizes = dist.get_world_size(group), SIZES[device.type]
     for name in OPERATIONS:
         for size in sizes:
             whole = torch.ones(max(1, size // 4 // ranks) * ranks, device=device)
@@ -105,15 +105,12 @@ def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -
             run = partial(OPERATIONS[name], whole, part, group)
             times = _rounds(run, device, group, seconds / len(OPERATIONS) / len(sizes))
             middle = statistics.median(times)
-            found.append(
-                {
-                    **{"name": name, "bytes": whole.nbytes, "ranks": ranks, "nodes": nodes},
-                    "seconds": float(f"{middle:.6g}"),
-                    "spread_percent": spread_percent(times),
-                    "bus_gb_per_second": short(bus_gb_per_second(name, whole.nbytes, middle, ranks)),
-                }
-            )
-    return found
+            yield {
+                **{"name": name, "bytes": whole.nbytes, "ranks": ranks, "nodes": nodes},
+                "seconds": float(f"{middle:.6g}"),
+                "spread_percent": spread_percent(times),
+                "bus_gb_per_second": short(bus_gb_per_second(name, whole.nbytes, middle, ranks)),
+            }
 
 
 def _rounds(run: Callable[[], Any], device: torch.device, group: Any, seconds: float) -> Sequence[float]:

@@ -88,7 +88,6 @@ def _rows(config: RunConfig, seconds: float) -> list[dict[str, Any]]:
 MOST_COLLECTIVES = 12
 TOLERANCE = 1.02
 """A device may run this much above the clock of its datasheet."""
-PEAKS = {"bf16": "dense_bf16_tflops", "fp8": "dense_fp8_tflops"}
 
 
 def as_text(content: Mapping[str, Any]) -> str:
@@ -103,7 +102,7 @@ def impossible(content: Mapping[str, Any], device: Device | None) -> list[str]:
         return []
     found = []
     for precision, rate in content["rates"].items():
-        peak = getattr(device, PEAKS[precision], None) if precision in PEAKS else None
+        peak = getattr(device, f"dense_{precision}_tflops", None)  # of fp32 none is kept
         found.append((precision, rate["best_tflops"], peak, "TFLOP/s"))
     for name in ("copy", "triad"):
         if name in content["bandwidth"]:

@@ -3,22 +3,23 @@
 `tools.py` has a class for each tool: torch.profiler, nsys and rocprofv3. A rank that is not recorded does nothing but
 wait. After the last profiled step every rank waits until all have written their files, so that no rank begins a
 measured step while another one writes. profile.json, which is written beside the traces when the job has ended well,
-lists them; utils/results/profile_file.py reads it and states its format. torch is imported on use.
+lists them; evaluate/metrics/profile_file.py reads it and states its format. torch is imported on use.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from train.job.job import disk_reason
 from utils.errors import ForeignFileError
-from utils.results import profile_file, store
-from utils.results.profile_file import Trace
-from utils.settings.profiling import NO_PROFILE, Profile
+from utils.results import store
+from utils.settings import profiling
+from utils.settings.profiling import NO_PROFILE, Profile, Trace
 
 STEP = "ProfilerStep#"
 """Beginning of the mark of a step, as torch.profiler's own `step()` writes it; the number of the step follows."""
@@ -27,13 +28,15 @@ STEP = "ProfilerStep#"
 class StepRecording:
     """Base of the recordings; by itself that of a rank that is not recorded, which only waits for the other ranks."""
 
+    _marks = ExitStack()
+    """The open mark of a step."""
+
     def __init__(self, profile: Profile, folder: Path, rank: int) -> None:
         """`folder` is that of the job's profile."""
         self.profile = profile
         self.steps = profile.steps
         self.folder = folder
         self.rank = rank
-        self.is_recorded = profile.has_rank(rank)
         self.trace: Trace | None = None
         self.reasons: dict[str, str] = {}
         """Why a file is missing, by its name without ending (`rank0`)."""
@@ -48,8 +51,11 @@ class StepRecording:
 
     def stop(self) -> None:
         """Stop the tool, write its files, and wait for all ranks; a file that cannot be written has a reason."""
+        import torch
+
         self.stop_tool()
-        _wait_for_all()
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
 
     def stop_tool(self) -> None:
         """Stop the tool and write its files."""
@@ -59,24 +65,13 @@ class StepRecording:
 
     def end_step(self) -> None:
         """Close the mark of the step, when the device has done its work."""
+        self._marks.close()
 
     def miss(self, name: str, error: Exception | str) -> None:
         """Note why a file is missing. The training goes on, so its result is not lost."""
         known = disk_reason(error, [self.folder]) if isinstance(error, Exception) else None
         self.reasons[name] = known or " ".join(str(error).split()) or type(error).__name__
         print(f"    warning: profile: {name}: {self.reasons[name]}", file=sys.stderr, flush=True)
-
-
-def _wait_for_all() -> None:
-    """Return when every rank has called it."""
-    import torch
-
-    distributed = torch.distributed
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return
-    one = torch.ones(1, device="cuda" if distributed.get_backend() == "nccl" else "cpu")
-    distributed.all_reduce(one)
-    one.item()
 
 
 NO_FILE = "the rank wrote no trace"
@@ -96,7 +91,8 @@ def gather_files(recording: StepRecording) -> list[Files]:
     """Return the files of all recorded ranks; every rank calls it after the last step."""
     import torch
 
-    mine = Files(recording.rank, recording.trace, recording.reasons) if recording.is_recorded else None
+    is_recorded = recording.profile.has_rank(recording.rank)
+    mine = Files(recording.rank, recording.trace, recording.reasons) if is_recorded else None
     distributed = torch.distributed
     found: list[Files | None] = [mine]
     if distributed.is_initialized() and distributed.get_world_size() > 1:
@@ -124,7 +120,7 @@ def write_profile(
         reasons["unprofiled_step_seconds"] = "no step was measured"
     settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
     found = {
-        "profile_version": profile_file.VERSION,
+        "profile_version": profiling.VERSION,
         **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},
         "host": result["provenance"]["host"],
         "device_name": result["gpu_info"]["device_name"],
@@ -138,10 +134,9 @@ def write_profile(
         "reasons": reasons,
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
+        store.write_json(found, folder / profiling.NAME, is_ours=profiling.is_profile)
     except (OSError, ForeignFileError) as error:
-        return [f"profile: {profile_file.NAME}: {getattr(error, 'strerror', None) or error}"]
+        return [f"profile: {profiling.NAME}: {getattr(error, 'strerror', None) or error}"]
     return []
 
 

@@ -25,7 +25,7 @@ from train.profiling.recording import STEP, StepRecording
 from utils.errors import ForeignFileError
 from utils.files import temporary_beside, written_whole
 from utils.provenance.digests import sha256_file
-from utils.results.profile_file import Trace
+from utils.settings.profiling import Trace
 
 MOST_MEMORY_EVENTS = 1_000_000
 """Allocations and frees that a snapshot keeps, the last ones; each takes some hundred bytes of host memory."""
@@ -40,7 +40,6 @@ class TorchRecording(StepRecording):
     """Records with torch.profiler and writes `rank<R>.json.gz`, with PROFILE_MEMORY also `rank<R>_memory.pickle`."""
 
     _profiler: Any = None
-    _marks = ExitStack()
 
     def start(self) -> None:
         """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
@@ -68,17 +67,12 @@ class TorchRecording(StepRecording):
 
         self._marks.enter_context(record_function(f"{STEP}{number}"))
 
-    def end_step(self) -> None:
-        """Close the range of the step."""
-        self._marks.close()
-
     def stop_tool(self) -> None:
         """Stop the profiler and write its files."""
         if self._profiler is None:
             return
         self._profiler.stop()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             self.trace = write_trace(self._profiler, self.folder / f"{self.name}.json.gz")
         except (OSError, RuntimeError, ForeignFileError) as error:
             self.miss(self.name, error)
@@ -179,13 +173,7 @@ class NsysRecording(StepRecording):
         """Open the range of a step."""
         import torch
 
-        torch.cuda.nvtx.range_push(f"{STEP}{number}")
-
-    def end_step(self) -> None:
-        """Close the range of the step."""
-        import torch
-
-        torch.cuda.nvtx.range_pop()
+        self._marks.enter_context(torch.cuda.nvtx.range(f"{STEP}{number}"))
 
     def stop_tool(self) -> None:
         """Close the capture range; nsys writes its report when the job has ended."""
@@ -210,7 +198,7 @@ class RocprofRecording(StepRecording):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
-            self._tool = subprocess.Popen(
+            tool = subprocess.Popen(
                 [
                     *(ROCPROFV3, "--attach", str(os.getpid()), "--attach-sync-output"),
                     *("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace"),
@@ -222,11 +210,12 @@ class RocprofRecording(StepRecording):
         except OSError as error:
             self.miss(self.name, f"{ROCPROFV3} cannot be started: {error}")
             return
-        tool = self._tool
         wait_until(lambda: _is_attached() or tool.poll() is not None, ATTACH_SECONDS)
-        if not _is_attached():
+        if _is_attached():
+            self._tool = tool
+        else:
             code = tool.poll()
-            self._end(tool)
+            _end(tool)
             how = f"within {ATTACH_SECONDS:g} s" if code is None else f"and ended with exit code {code}"
             self.miss(self.name, f"{ROCPROFV3} did not attach {how}; its message is above; see docs/why.md")
 
@@ -234,21 +223,14 @@ class RocprofRecording(StepRecording):
         """Detach rocprofv3, which then writes its files."""
         if self._tool is None:
             return
-        tool = self._tool
         try:
-            tool.communicate(b"\n", timeout=DETACH_SECONDS)  # Enter detaches
+            self._tool.communicate(b"\n", timeout=DETACH_SECONDS)  # Enter detaches
         except subprocess.TimeoutExpired:
             self.miss(self.name, f"{ROCPROFV3} did not detach within {DETACH_SECONDS:g} s")
         else:
-            if tool.returncode:
-                self.miss(self.name, f"{ROCPROFV3} ended with exit code {tool.returncode}; its message is above")
-        self._end(tool)
-
-    def _end(self, tool: subprocess.Popen[bytes]) -> None:
-        if tool.poll() is None:
-            tool.kill()
-            tool.wait()
-        self._tool = None
+            if code := self._tool.returncode:
+                self.miss(self.name, f"{ROCPROFV3} ended with exit code {code}; its message is above")
+        _end(self._tool)
 
 
 RECORDINGS: dict[str, type[StepRecording]] = {
@@ -257,6 +239,12 @@ RECORDINGS: dict[str, type[StepRecording]] = {
     "rocprofv3": RocprofRecording,
 }
 """Recording of each tool of utils/settings/profiling.py."""
+
+
+def _end(tool: subprocess.Popen[bytes]) -> None:
+    """End the tool if it still runs."""
+    tool.kill()
+    tool.wait()
 
 
 def _is_attached() -> bool:

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from train.job.job import Job
+from train.job.outcome import largest_micro_batch
 from train.machine import gpus
 from train.machine.gpus import capacity_gb
 from utils.dataset.manifest import idx_path, manifest_path, read as read_manifest
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
+from utils.frameworks import VENDOR_OF, counterpart
 from utils.hardware.detect import visible_device, visible_gpus
-from utils.memory.estimate import FRAMEWORKS, largest_micro_batch, usable_gb
+from utils.memory.estimate import FRAMEWORKS, usable_gb
 from utils.results import store
 from utils.results.performance import RunsRule, rates
 from utils.settings import layers
-from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, require_writable, values_of
 from utils.settings.layers import Value
 
@@ -140,11 +141,32 @@ def environment(matrix: Matrix) -> dict[str, str]:
 
 def notes(matrix: Matrix) -> list[str]:
     """Return a note for each framework that another one replaces on this platform, and for a recipe of another GPU."""
-    found = counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
+    found = _counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
     if matrix.config.method == "best":
-        recipe = layers.unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
+        recipe = unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
         found += [recipe] if recipe else []
     return found
+
+
+def _counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
+    """Return a sentence for each requested framework whose counterpart runs instead."""
+    vendors = {"nvd": "NVIDIA's own framework", "amd": "AMD's own framework"}
+    return [
+        f"FRAMEWORK={name}: is {vendors[VENDOR_OF[name]]}; on this machine {other}, {vendors[platform]}, runs in its "
+        "place"
+        for name in asked
+        if (other := counterpart(name, platform)) is not None
+    ]
+
+
+def unfitting(platform: str, device: str | None, root: Path) -> str | None:
+    """Return a line if the recipe in use is that of another device; None if it is the device's own."""
+    of = " and ".join(layers.RECIPE_OF.get(platform, ()))
+    if not of or device in layers.devices(platform, root):
+        return None
+    if device is None or device == layers.AUTO:
+        return f"METHOD=best: no known GPU is visible here, so the recipe is that of {of}; name yours with BEST_DEVICE"
+    return f"METHOD=best: no recipe for {device} is known to be published, so that of {of} is used"
 
 
 def command(matrix: Matrix, job: Job) -> list[str]:

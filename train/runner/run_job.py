@@ -16,7 +16,6 @@ import math
 import shlex
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -58,11 +57,10 @@ def run_job(
     else:
         state.state = RUNNING
         view.job_started(state)
-        before, output = stamp(job.result_path), LauncherOutput(state)
-        exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status, state))
+        before, output = stamp(job.result_path), LauncherOutput(state, view)
+        exit_code = run_launcher(matrix, job, output.take, stop, partial(show_progress, view, status))
         after = stamp(job.result_path)
         remove_left_behind()  # of a launcher that was killed
-        _take_warnings(output, view, state)
         try:
             if exit_code != 0:
                 finalize_result(attempt, before, _reason(exit_code, output, stop))
@@ -77,16 +75,15 @@ def run_job(
 class LauncherOutput(OutputReader):
     """Output of a launcher: steps go to the state of the job, warnings of its pre-flight to the view."""
 
-    def __init__(self, state: JobState) -> None:
+    def __init__(self, state: JobState, view: View) -> None:
         super().__init__(LAST_LINES, state.take_step)
-        self.warnings: deque[str] = deque()
-        """Warnings that are not shown yet."""
+        self._warn = partial(view.warn, state)
 
     def _take_text(self, text: str) -> None:
         """Keep a line, also of torchrun's report; before the first step also as a warning, if it is one."""
         self.last_lines.append(text)
         if text.startswith(WARNING) and self.last_step is None:
-            self.warnings.append(text)
+            self._warn(text)
 
 
 def run_launcher(
@@ -108,15 +105,10 @@ def run_launcher(
     return child.close(GRACE_SECONDS)
 
 
-def _refresh(output: LauncherOutput, view: View, status: StatusFile, state: JobState) -> None:
-    _take_warnings(output, view, state)
+def show_progress(view: View, status: StatusFile) -> None:
+    """Show the progress of the matrix and write it into its file; call it often."""
     view.refresh()
     status.write_sometimes()
-
-
-def _take_warnings(output: LauncherOutput, view: View, state: JobState) -> None:
-    while output.warnings:
-        view.warn(state, output.warnings.popleft())
 
 
 def _reason(exit_code: int, output: LauncherOutput, stop: processes.StopRequest) -> str:

@@ -7,7 +7,7 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,6 @@ from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, mani
 from utils.dataset.manifest import AGAIN, name_of, require_recorded, require_tokenizer, sha256_once
 from utils.dataset.place import (
     HUB_DATASETS,
-    bytes_needed,
-    data_prefix,
     is_made_here,
     text_paths,
     tokenizer_folder,
@@ -31,16 +29,6 @@ from utils.housekeeping import footprint
 from utils.own_files import note
 from utils.provenance.digests import sha256_file, sha256_tokenizer
 from utils.settings.config import RunConfig
-
-__all__ = [
-    "build_train_dataset",
-    "bytes_needed",
-    "check_epochs",
-    "data_prefix",
-    "describe",
-    "micro_batches",
-    "tokens_needed",
-]
 
 REPEAT_WARNING_EPOCHS = 1.0
 REPEAT_ERROR_EPOCHS = 4.0
@@ -146,24 +134,10 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
     return built
 
 
-def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
-    """Yield the sample numbers of every micro batch of one data-parallel rank, in Megatron's order.
-
-    Micro batch m of a step starts at sample (m * DP + rank) * MBS of the step.
-    """
-    stride = config.micro_batch_size * config.data_parallel_size
-    for start in range(data_parallel_rank * config.micro_batch_size, config.training_samples, stride):
-        yield list(range(start, start + config.micro_batch_size))
-
-
 class EncodedTokenizer:
-    """Tokenizer attributes that GPTDataset reads for encoded data: no pad id, so no token is masked."""
+    """Tokenizer attributes that GPTDataset reads for encoded data; it has no `pad`, so no token is masked."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         self.vocab_size = manifest.get("vocab_size")
         self.eod = manifest.get("eod_token_id")
         self.unique_identifiers = {"class": "encoded", "bin_sha256": manifest["bin_sha256"]}
-
-    @property
-    def pad(self) -> int:
-        raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Reader, checks and writer of the `.bin/.idx` pair that Megatron trains from, and of the manifest beside it.
+"""Reader and checks of the `.bin/.idx` pair that Megatron trains from, and of the manifest beside it.
 
 The format is that of megatron/core/datasets/indexed_dataset.py in megatron-core 0.16.1, without its multimodal modes.
 `.bin` holds the token ids of all sequences back to back; `.idx`, little endian, holds
@@ -12,7 +12,6 @@ megatron-core checks only magic and version; it would notice a cut `.bin` or a w
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +35,6 @@ DTYPES: dict[int, np.dtype[Any]] = {
     8: np.dtype(np.uint16),
 }
 """Codes of the integer types (`DType` of the source above); 6 and 7 are floats and hold no token ids."""
-SMALL_VOCABULARY = 65500
-"""Smallest vocabulary whose ids are int32 (`DType.optimal_dtype` of the source above)."""
 HEADER = struct.Struct("<9sQBQQ")
 _CHUNK_ENTRIES = 1 << 20
 """Entries of the index that are checked together: the index can be larger than the memory."""
@@ -73,39 +70,10 @@ class Index:
         return int(self.sequence_lengths.sum(dtype=np.int64))
 
 
-def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
-    """Return the type of ids below `vocabulary_size` (added tokens included): uint16 below 65,500, else int32."""
-    return np.dtype(np.uint16) if vocabulary_size < SMALL_VOCABULARY else np.dtype(np.int32)
-
-
 def pointers(sequence_lengths: npt.NDArray[np.int32], itemsize: int) -> npt.NDArray[np.int64]:
     """Return the first byte of each sequence in `.bin`, given the bytes of one token."""
     ends = np.cumsum(sequence_lengths, dtype=np.int64)
     return (ends - sequence_lengths) * itemsize
-
-
-def write_index(
-    path: Path, dtype: np.dtype[Any], sequence_lengths: npt.ArrayLike, document_indices: npt.ArrayLike
-) -> None:
-    """Write an `.idx` to `path` and flush it to the disk; see `Index` for the arguments.
-
-    Raises DataError for a dtype that holds no token ids or a sequence of more than 2^31 - 1 tokens.
-    """
-    codes = [code for code, known in DTYPES.items() if known == dtype]
-    if not codes:
-        raise DataError(f"{path}: got ids of type {dtype}, wanted one of {_names()}; choose it with dtype_for")
-    wide = np.asarray(sequence_lengths, dtype=np.int64)
-    if wide.size and wide.max() > np.iinfo(np.int32).max:
-        raise DataError(f"{path}: a document of {wide.max():,} tokens, an .idx holds at most 2^31 - 1; split it")
-    lengths = wide.astype("<i4")
-    indices = np.asarray(document_indices, dtype="<i8")
-    with path.open("wb") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, codes[0], len(lengths), len(indices)))
-        file.write(lengths.tobytes())
-        file.write(pointers(lengths, dtype.itemsize).astype("<i8").tobytes())
-        file.write(indices.tobytes())
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read_index(prefix: Path) -> Index:

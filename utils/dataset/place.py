@@ -1,6 +1,6 @@
-"""Path of the prepared data of a configuration, and the disk space that preparing them takes.
+"""Path of the prepared data of a configuration.
 
-Both are computed only from the settings and the files that they name, so every process and every machine computes the
+It is computed only from the settings and the files that they name, so every process and every machine computes the
 same path. The data need not exist yet.
 """
 
@@ -20,18 +20,6 @@ HUB_DATASETS = ("bc", "c4", "hub")
 """Data sets that data/hub/fetch.py downloads; `hub` is the repository in DATASET_REPO."""
 TEXT_SETTINGS = tuple(key.field for key in KEYS.values() if key.decides_text)
 """Fields of RunConfig that change the data made from any text."""
-SYNTH_BYTES_PER_TOKEN = 16
-"""Text, ids and indices of synthetic data: 10.7 measured at 245,761 tokens."""
-SYNTH_TOKENS_PER_DOCUMENT = 500
-"""Documents of data/synth.py have 50 to 500 words."""
-TEXT_BYTES_PER_DOCUMENT = {"c4": 2_271, "bc": 66}
-"""Means of the data sets' cards, other columns included: 828,589,180,707 B of 364,868,892 pages, and 4,853,859,824 B of
-74,004,228 rows."""
-TEXT_BYTES_PER_TOKEN = (3.0, 5.5)
-"""Minimum and maximum for English with vocabularies of 32,000 to 152,000 entries; about 4.4 measured with 40,000."""
-ID_BYTES = 4
-PACKED_RATIO = {".gz": 4, ".zst": 4, ".parquet": 4}
-"""Upper bound of unpacked over packed size, by file ending; C4's shards unpack to 2.5 times their size."""
 
 
 def tokens_needed(config: RunConfig) -> int:
@@ -134,23 +122,3 @@ def _tokenizer_name(config: RunConfig, model: str) -> str:
 
 def _digest(identity: object) -> str:
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
-
-
-def bytes_needed(config: RunConfig, model: str) -> int | None:
-    """Return the approximate peak size in DATA_DIR while the data of `model` are made; None if it is unknown.
-
-    At the peak DATA_DIR holds the cleaned text, the encoder's parts and the pair itself. Downloads are in the cache of
-    huggingface_hub and are not counted. A ready pair needs no space.
-    """
-    if config.dataset == "synth":
-        tokens = config.samples * SYNTH_TOKENS_PER_DOCUMENT if config.samples else tokens_needed(config)
-        return tokens * SYNTH_BYTES_PER_TOKEN
-    if config.dataset in HUB_DATASETS:
-        of_one = TEXT_BYTES_PER_DOCUMENT.get(config.dataset)
-        of_samples = config.samples * of_one if config.samples and of_one else None
-        text = of_samples if config.samples else tokens_needed(config) * TEXT_BYTES_PER_TOKEN[1]
-    elif is_pair(config.dataset):
-        return 0
-    else:
-        text = sum(path.stat().st_size * PACKED_RATIO.get(path.suffix, 1) for path in text_paths(config.dataset))
-    return None if text is None else int(text + 2 * text / TEXT_BYTES_PER_TOKEN[0] * ID_BYTES)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 
 from utils.memory.terms import Stage
@@ -81,27 +81,6 @@ def estimate(config: RunConfig, framework: str, spec: ModelSpec) -> MemoryEstima
         raise ValueError(f"memory estimate: got framework {framework!r}, wanted mega or hf; others have no formula yet")
     stages = [Stage(config, framework, spec, stage) for stage in range(config.pipeline_parallel_size)]
     return max((_add_up(stage) for stage in stages), key=lambda each: each.total_gb)
-
-
-def largest_micro_batch(
-    config: RunConfig,
-    framework: str,
-    spec: ModelSpec,
-    capacity_gb: float,
-    *,
-    below: int | None = None,
-) -> int | None:
-    """Return the largest micro batch, up to MBS, that fits in `capacity_gb` of one device; None if not even 1 fits.
-
-    It divides GBS / DP, so that GA is an integer. After an out-of-memory error, `below=MBS` returns a smaller one.
-    """
-    share = config.global_batch_size // config.data_parallel_size
-    largest = config.micro_batch_size if below is None else min(config.micro_batch_size, below - 1)
-    for size in (size for size in range(largest, 0, -1) if share % size == 0):
-        smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
-        if estimate(smaller, framework, spec).total_gb <= capacity_gb:
-            return size
-    return None
 
 
 def usable_gb(capacity_gb: float, platform: str) -> float:

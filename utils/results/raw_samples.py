@@ -36,20 +36,6 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield _line(dict(zip(SAMPLES, values, strict=True)))
 
 
-def is_raw(line: str) -> bool:
-    """Return True if a line of a log is one of these."""
-    return line.startswith(PREFIX)
-
-
-def parse(line: str) -> dict[str, Any] | None:
-    """Return the content of such a line, None if it is damaged."""
-    try:
-        content = json.loads(line.removeprefix(PREFIX))
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def _line(content: Mapping[str, Any]) -> str:
     return PREFIX + json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
 

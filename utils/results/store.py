@@ -1,4 +1,4 @@
-"""Result files: written atomically, read only if valid, found in folders, and set aside before a new attempt.
+"""Result files: written atomically, and read only if valid.
 
 utils/results/schema.py defines the content of a result and its rules. Standard library only.
 """
@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from utils import input_files, own_files
+from utils import own_files
 from utils.files import write_whole
-from utils.input_files import InputFileError
 from utils.own_files import Recogniser, json_with
 from utils.redact import json_value
 from utils.results.fields import json_in
@@ -27,7 +24,6 @@ from utils.results.schema import (
     with_later_settings,
 )
 
-PATTERN = "train_*.json"
 SUPERSEDED = "superseded"
 """Folder beside the results that keeps earlier attempts; readers skip it."""
 MOST_PROBLEMS = 20
@@ -103,63 +99,6 @@ def read(path: Path) -> dict[str, Any]:
         if section in result:
             result[section] = dict.fromkeys(keys) | result[section]
     return result
-
-
-def find(folders: Iterable[Path], pattern: str = PATTERN) -> Iterator[Path]:
-    """Yield every result file (`train_*.json`) below the folders, sorted; superseded attempts are skipped.
-
-    A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist, or is neither a
-    folder nor a file. A path that is yielded may be anything of that name; `read` refuses what is no file.
-    """
-    found: list[Path] = []
-    for folder in folders:
-        require_place(folder)
-        below = [folder] if folder.is_file() else input_files.files_below(folder, pattern)[0]
-        found += [path for path in below if SUPERSEDED not in path.relative_to(folder).parts]
-    yield from input_files.distinct(found)
-
-
-def require_folder(output: Path) -> None:
-    """Raise ResultError if the place of a report is a file."""
-    if output.exists() and not output.is_dir():
-        raise ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
-
-
-def require_place(path: Path) -> None:
-    """Raise ResultError unless a path leads to a folder or a regular file."""
-    if path.is_dir():
-        return
-    try:
-        input_files.require_regular(path)
-    except InputFileError as error:
-        if os.path.lexists(path):
-            raise ResultError(f"{path}: cannot be used ({error}); name the folder that holds the results") from error
-        raise ResultError(f"{path}: no such file or folder; name the folder that holds the results") from error
-
-
-def set_aside(path: Path) -> int:
-    """Move an existing result to the superseded attempts beside it; return the number of the next attempt (from 1).
-
-    The result keeps its own attempt number. Numbers continue from the largest existing one, so that no attempt is
-    overwritten after somebody removed an earlier one.
-    """
-    kept = path.parent / SUPERSEDED
-    numbered = (re.fullmatch(r".*_attempt(\d+)", old.stem) for old in kept.glob(f"{path.stem}_attempt*.json"))
-    last = max((int(match[1]) for match in numbered if match), default=0)
-    if not path.exists():
-        return last + 1
-    number = max(last + 1, _attempt_of(path))
-    kept.mkdir(exist_ok=True)
-    own_files.note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
-    return number + 1
-
-
-def _attempt_of(path: Path) -> int:
-    """Return the attempt number of a result; 0 for a file that is not a result."""
-    try:
-        return int(read(path)["attempt"])
-    except ResultError:
-        return 0
 
 
 def rounded(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from utils.own_files import json_with
-from utils.results.fields import LIST, OBJECT, Wanted, checked, json_in
 
 VERSION = 1
 FOLDER = "sweeps"
@@ -22,10 +21,6 @@ STATES = (WAITING, RUNNING, OK, FAILED, DOES_NOT_FIT, IMPOSSIBLE)
 """Does not fit: not started, because the estimate of its memory exceeds the device. Impossible: settings refused."""
 is_sweep = json_with("sweep_version", "axes", "points")
 """Recogniser of the file of any version."""
-
-
-class SweepError(ValueError):
-    """A file is not that of a sweep; the message states the file, what is wrong and what to do."""
 
 
 @dataclass
@@ -66,31 +61,3 @@ class Sweep:
 def path_of(output_dir: Path, name: str) -> Path:
     """Return the file of a sweep."""
     return output_dir / FOLDER / f"{name}.json"
-
-
-def read(path: Path) -> Sweep:
-    """Return the sweep in a file; raise SweepError for anything else."""
-    advice = f"; name the .json of a sweep in OUTPUT_DIR/{FOLDER}"
-    found = checked(json_in(path, SweepError, advice), str(path), SweepError, _KEYS, advice)
-    axes = list(found["axes"])
-    rules = _POINT | {
-        "settings": Wanted(lambda one: isinstance(one, dict) and list(one) == axes, "a value of each axis")
-    }
-    points = [
-        Point(**checked(one, f"{path}: points[{place}]", SweepError, rules, advice))
-        for place, one in enumerate(found["points"])
-    ]
-    return Sweep(**{key: found[key] for key in ("name", "platform", "axes", "fixed")}, points=points)
-
-
-_KEYS = {
-    "sweep_version": Wanted(lambda one: one == VERSION, str(VERSION)),
-    **dict.fromkeys(("name", "platform"), Wanted(lambda one: isinstance(one, str), "a text")),
-    **dict.fromkeys(("axes", "fixed"), OBJECT),
-    "points": LIST,
-}
-_POINT = {
-    "label": Wanted(lambda one: isinstance(one, str) and "/" not in one, "the name of a folder"),
-    "state": Wanted(lambda one: one in STATES, ", ".join(STATES)),
-    "reason": Wanted(lambda one: one is None or isinstance(one, str), "a text or null"),
-}

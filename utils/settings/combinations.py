@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import ConfigError
-from utils.frameworks import FRAMEWORKS, VENDOR_OF, can_train, counterpart, in_all
+from utils.frameworks import FRAMEWORKS, can_train, counterpart, in_all
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFILE, TOOLS, Profile
@@ -37,7 +37,7 @@ class Rules:
 
 
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the frameworks to run; a vendor's own framework replaces that of the other vendor (see `counterparts`).
+    """Return the frameworks to run; a vendor's own framework replaces that of the other vendor.
 
     `all` leaves out a framework without a recipe of one of the models. Raises ConfigError for a framework that is named
     and has no recipe of a model.
@@ -48,17 +48,6 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
     for name, model in itertools.product(meant, models):
         rules.refuse(not can_train(name, model), "FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
     return meant
-
-
-def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
-    """Return a sentence for each requested framework whose counterpart runs instead."""
-    vendors = {"nvd": "NVIDIA's own framework", "amd": "AMD's own framework"}
-    return [
-        f"FRAMEWORK={name}: is {vendors[VENDOR_OF[name]]}; on this machine {other}, {vendors[platform]}, runs in its "
-        "place"
-        for name in asked
-        if (other := counterpart(name, platform)) is not None
-    ]
 
 
 def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int | None) -> int:

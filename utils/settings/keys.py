@@ -362,8 +362,3 @@ KEYS: dict[str, Key] = {
 def in_results() -> dict[str, InResults]:
     """Return the settings that results hold, by field of RunConfig, in the order of the table."""
     return {key.field: key.in_results for key in KEYS.values() if key.in_results is not None}
-
-
-def names_of(part: Part) -> dict[str, str]:
-    """Return the names of the settings of one part of a certificate, by their key in results."""
-    return {place.key: place.name for place in in_results().values() if place.part == part}

@@ -8,8 +8,8 @@ process that finds it does not read the settings files, so a file that is edited
 it. Settings are in command lines, results and names of folders, so one that holds a secret is refused.
 
 With METHOD=best `config.<platform>-best.env` is the recipe for RECIPE_OF. `config.<platform>-best-<device>.env` holds
-what the vendor publishes otherwise for another device. It changes keys of LAYOUT only, so that the work stays the same
-on every device, and so that scripts can read all other keys without knowing the GPU.
+what the vendor publishes otherwise for another device. It changes MBS, TP, PP and CP only: the work stays the same
+on every device, and scripts can read all other keys without knowing the GPU.
 """
 
 from __future__ import annotations
@@ -168,15 +168,14 @@ def received(environ: Mapping[str, str]) -> dict[str, Value] | None:
 
 RECIPE_OF = {"nvd": ("H100", "H200"), "amd": ("MI300X",)}
 """Devices of the platform's recipe. NVIDIA publishes none for the H200, which has the chip of the H100."""
-LAYOUT = ("MBS", "TP", "PP", "CP")
 AUTO = "auto"
 
 
 def overlays(platform: str, device: str | None, root: Path, *, is_asked: bool = False) -> list[str]:
     """Return the names of the files to read, the later ones over the earlier ones; empty without a recipe.
 
-    `device` is a short name such as B200, None for an unknown GPU. A device without a recipe gets that of RECIPE_OF;
-    `unfitting` says so. Raises ConfigError for such a device if a person named it (`is_asked`).
+    `device` is a short name such as B200, None for an unknown GPU. A device without a recipe gets that of RECIPE_OF.
+    Raises ConfigError for such a device if a person named it (`is_asked`).
     """
     recipe = f"config.{platform}-best.env"
     if not (root / recipe).exists():
@@ -195,13 +194,3 @@ def devices(platform: str, root: Path) -> list[str]:
     start = f"config.{platform}-best-"
     own = (path.name.removeprefix(start).removesuffix(".env").upper() for path in root.glob(f"{start}*.env"))
     return [*RECIPE_OF.get(platform, ()), *sorted(own)]
-
-
-def unfitting(platform: str, device: str | None, root: Path) -> str | None:
-    """Return a line if the recipe in use is that of another device; None if it is the device's own."""
-    of = " and ".join(RECIPE_OF.get(platform, ()))
-    if not of or device in devices(platform, root):
-        return None
-    if device is None or device == AUTO:
-        return f"METHOD=best: no known GPU is visible here, so the recipe is that of {of}; name yours with BEST_DEVICE"
-    return f"METHOD=best: no recipe for {device} is known to be published, so that of {of} is used"

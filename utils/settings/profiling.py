@@ -1,6 +1,7 @@
 """The profiled steps of a training: the settings PROFILING and PROFILE_* as one text, which results hold as `profile`.
 
-A training without a profile has the text NO_PROFILE. Standard library only.
+A training without a profile has the text NO_PROFILE. A profile has the file `profiles/<job>/profile.json` in
+OUTPUT_DIR, which train/profiling/recording.py writes and evaluate/metrics/profile_file.py reads. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,6 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from utils.own_files import json_with
+
+VERSION = 1
+"""Of the file of a profile."""
+NAME = "profile.json"
+FOLDER = "profiles"
+"""Folder of the profiles of all jobs in OUTPUT_DIR."""
+is_profile = json_with("profile_version", "traces")
+"""Recogniser of the file of a profile of any version."""
 NO_PROFILE = "none"
 PROFILED = "profiled"
 """Reason of an excluded step in a result, label of a profiled training, and word of a profiled step's progress line."""
@@ -28,6 +38,15 @@ _TEXT = re.compile(
     rf"(?:all ranks|ranks? (?P<ranks>\d{{1,9}}(?:,\d{{1,9}})*))(?: by (?P<tool>{'|'.join(TOOLS)}))?"
     r"(?P<memory>, with memory)?"
 )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One trace of one rank in a profile."""
+
+    file: str
+    """Its name in the folder of the profile."""
+    sha256: str
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from reports import probed, report, write_probe
 from sides import both, compared, run, write
 
 from evaluate import validate
-from evaluate.metrics.measured_rate import load_probes
+from evaluate.checks.entries import load_probes
+from evaluate.metrics import profile_file
+from utils.settings import profiling
 
 DAY = datetime(2026, 11, 21, tzinfo=timezone.utc)
 """The day of the example result."""
@@ -137,3 +139,71 @@ def test_a_broken_probe_is_no_rate_and_is_named(tmp_path: Path, fault: str, caps
     assert "probe_nvd_nvd-1.json" in line and line.endswith("; the file is not used")
     metric = found["groups"][0]["rows"][0]["metrics"]["share_of_measured_matmul"]
     assert metric["value"] is None and "probe_nvd_nvd-1.json" in metric["how"]
+
+
+PROFILE = {
+    "profile_version": 1,
+    "platform": "cpu",
+    "framework": "mega",
+    "model": "llama",
+    "model_size": "tiny",
+    "run": 1,
+    "host": "example",
+    "device_name": "Example CPU",
+    "started_utc": "2026-11-21T00:00:00+00:00",
+    "settings": {"max_steps": 30, "profile": "none"},
+    "steps": [11, 12],
+    "ranks": [0, 1],
+    "traces": {"0": {"file": "rank0.json.gz", "sha256": "0" * 64}},
+    "profiled_step_seconds": [0.5, 0.6],
+    "unprofiled_step_seconds": 0.4,
+    "reasons": {"rank1": "the disk is full"},
+}
+
+
+def test_a_profile_is_read(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(PROFILE))
+    profile = profile_file.read(path)
+    assert profiling.is_profile(path)
+    assert (profile.steps, profile.ranks) == ((11, 12), (0, 1))
+    assert (profile.profiled_step_seconds, profile.unprofiled_step_seconds) == ((0.5, 0.6), 0.4)
+    assert profile.trace_path(0) == tmp_path / "rank0.json.gz" and 1 not in profile.traces
+    reasons = PROFILE["reasons"] | {"unprofiled_step_seconds": "no step was measured"}
+    without = profile_file.parse(PROFILE | {"unprofiled_step_seconds": None, "reasons": reasons}, None)
+    assert without.unprofiled_step_seconds is None, "a missing mean has a reason"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("profile_version", 2),
+        ("platform", "tpu"),
+        ("run", 0),
+        ("host", None),
+        ("started_utc", "0001-11-21T00:00:00"),
+        ("settings", {}),
+        ("steps", [11, 13]),
+        ("ranks", [1, 0]),
+        ("traces", {"2": {"file": "rank2.json.gz", "sha256": "0" * 64}}),
+        ("traces", {"0": {"file": "../rank0.json.gz", "sha256": "0" * 64}}),
+        ("traces", {"0": {"file": "rank0.json.gz", "sha256": "x"}}),
+        ("traces", {}),
+        ("profiled_step_seconds", [0.5]),
+        ("profiled_step_seconds", [0.5, 0.0]),
+        ("unprofiled_step_seconds", None),
+        ("reasons", {"rank1": ""}),
+    ],
+)
+def test_a_value_that_is_none_is_named(key, value):
+    with pytest.raises(
+        profile_file.ProfileError, match="profile.json: " if key != "profile_version" else "no profile of version 1"
+    ):
+        profile_file.parse(PROFILE | {key: value}, "profile.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"null"])
+def test_other_files_are_no_profile(content, tmp_path):
+    (tmp_path / "profile.json").write_bytes(content)
+    with pytest.raises(profile_file.ProfileError):
+        profile_file.read(tmp_path / "profile.json")

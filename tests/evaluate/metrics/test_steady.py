@@ -114,11 +114,11 @@ def test_the_drift_is_theil_and_sens_slope_over_blocks_of_steps(count: int) -> N
 
 @pytest.mark.parametrize(("steps", "label", "drift"), [(12, "no steady state", None), (60, "flat", 0.0)])
 def test_equal_steps_are_flat_and_a_few_have_no_steady_state(steps: int, label: str, drift: float | None) -> None:
-    assert find((1.0,) * steps, 3) == Steady(3, label, (), (), drift)
+    assert find((1.0,) * steps, 3) == Steady(3, label, (), drift)
 
 
 def test_too_few_steps_for_two_levels_are_neither_odd_nor_drifting() -> None:
-    assert find((1.0,) * 8 + (9.0,), 0) == Steady(0, "no steady state", (), (), None)
+    assert find((1.0,) * 8 + (9.0,), 0) == Steady(0, "no steady state", (), None)
 
 
 @pytest.mark.parametrize(

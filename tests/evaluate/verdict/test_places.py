@@ -14,7 +14,7 @@ from reports import report
 from sides import BOARDS, H100, H200, MI300X, MI355X, Result, both, compared, on, run, verdicts, write
 
 from evaluate import compare
-from evaluate.verdict.ratios import times
+from evaluate.verdict.ratios import with_interval
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_one_thing_has_one_number_in_every_format(tmp_path: Path, seed: int) -> 
         assert {one["side"]: pytest.approx(one["tokens_per_second_per_gpu"]) for one in ranking["sides"]} == rows
     for one in found.json["verdicts"]:
         assert rows[one["b"]] / rows[one["a"]] == pytest.approx(one["ratio"], rel=1e-9)
-        ratio = times(one["ratio"])
+        ratio = with_interval(one["ratio"])
         said = rf"{one['b']} (is {ratio} as fast as {one['a']}|against {one['a']} is undecided: {ratio})"
         assert all(re.search(said, " ".join(text.split())) for text in texts[:2])
 

@@ -62,7 +62,7 @@ def test_a_step_lasts_from_boundary_to_boundary_with_queued_work_for_which_it_wa
     recorder.device.pending_seconds = 50.0  # work from before the first step
     recorder.start()
     assert recorder.device.synchronize.call_count == 1
-    assert recorder.loop_seconds is None, "no step has ended"
+    assert recorder.loop_seconds == 0, "no step has ended"
     clock.sleep(0.25)
     step(recorder)
     clock.sleep(0.5)  # e.g. loading data, right after the boundary

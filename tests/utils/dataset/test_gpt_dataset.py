@@ -10,11 +10,14 @@ from checkout import settings_of
 from toydata import write_manifest, write_pair, write_toy_data
 
 from data import prepare
+from train.common.loading import micro_batches
+from train.preflight.matrix_checks import bytes_needed
 from train.runner import plan
 from utils.dataset import gpt_dataset, indexed, manifest
+from utils.dataset.place import data_prefix
 from utils.errors import DataError
 
-build_train_dataset, data_prefix = gpt_dataset.build_train_dataset, gpt_dataset.data_prefix
+build_train_dataset = gpt_dataset.build_train_dataset
 describe = gpt_dataset.describe
 DOCUMENT_LENGTHS = (8, 4, 13, 6, 10, 5, 12, 7, 9, 6)  # 80 tokens
 SMALL = ("MBS=2 GBS=4 SL=4 TRAIN_ITERS=4 WARMUP_ITERS=0", "MODEL_SIZE=tiny PRECISION=fp32 CPU_RANKS=1")
@@ -55,7 +58,7 @@ def chained(samples):
 @pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 2), (8, 1)])
 def test_every_layout_reads_the_same_samples_in_each_step(tmp_path, ranks, micro_batch):
     config = config_of(tmp_path, "GBS=8", f"CPU_RANKS={ranks}", f"MBS={micro_batch}")
-    of_ranks = [list(gpt_dataset.micro_batches(config, rank)) for rank in range(ranks)]
+    of_ranks = [list(micro_batches(config, rank)) for rank in range(ranks)]
     for step in range(4):
         share = slice(step * config.gradient_accumulation, (step + 1) * config.gradient_accumulation)
         read = sorted(sample for batches in of_ranks for batch in batches[share] for sample in batch)
@@ -180,7 +183,7 @@ def test_a_text_that_is_not_there_or_named_wrongly_is_refused(tmp_path, prefix, 
     ],
 )
 def test_disk_needed_is_above_what_the_pair_takes_and_unknown_where_nothing_is_known(tmp_path, settings, least):
-    needed = gpt_dataset.bytes_needed(config_of(tmp_path, settings), "llama")
+    needed = bytes_needed(config_of(tmp_path, settings), "llama")
     assert needed is least is None or needed > least
 
 
@@ -202,7 +205,7 @@ def test_texts_of_a_folder_a_glob_or_a_file_are_known_by_their_content(tmp_path)
 
 def test_a_pair_is_taken_where_it_lies_and_what_is_made_goes_to_the_data_folder(tmp_path, prefix):
     given = config_of(tmp_path / "data", f"DATASET={prefix}")
-    assert data_prefix(given, "llama") == prefix and gpt_dataset.bytes_needed(given, "llama") == 0
+    assert data_prefix(given, "llama") == prefix and bytes_needed(given, "llama") == 0
     assert (tmp_path / "data") in data_prefix(config_of(tmp_path / "data", "DATASET=synth"), "llama").parents
 
 

@@ -6,6 +6,7 @@ import pytest
 from checkout import settings_of
 
 from tests.support import tied_model
+from train.job.outcome import largest_micro_batch
 from utils import models
 from utils.memory import estimate
 
@@ -227,7 +228,7 @@ def test_largest_micro_batch_is_the_largest_that_fits_and_divides(capacity_gb, g
     spec = models.get("llama")
     sizes = [size for size in range(1, min(mbs, (below or mbs + 1) - 1) + 1) if gbs // 8 % size == 0]
     fitting = [size for size in sizes if estimate.estimate(config_at(size), framework, spec).total_gb <= capacity_gb]
-    found = estimate.largest_micro_batch(config_at(mbs), framework, spec, capacity_gb, below=below)
+    found = largest_micro_batch(config_at(mbs), framework, spec, capacity_gb, below=below)
     assert found == max(fitting, default=None)
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from evaluate.bundle.raw_logs import parsed
 from example import example_result
-from utils.results import gathered, performance, probe_file, profile_file, raw_samples, schema
+from utils.results import gathered, performance, probe_file, raw_samples, schema
 
 AUTO, FIVE = (performance.RunsRule.of(runs) for runs in (None, 5))
 
@@ -196,15 +197,15 @@ def test_the_line_of_a_profiled_step_has_no_time_and_is_read_back():
     ],
 )
 def test_other_lines_are_no_steps_and_damaged_ones_no_samples(line):
-    assert (raw_samples.parse if line.startswith("raw: ") else raw_samples.parse_step)(line) is None
+    assert (parsed if line.startswith("raw: ") else raw_samples.parse_step)(line) is None
 
 
 def test_raw_lines_hold_every_sample_with_all_digits_and_what_they_are_samples_of():
     given = example_result(step_times=[math.pi / step for step in range(1, 11)], data_wait_seconds=[None] * 10)
     given["gpu_info"]["device_name"] = "two\nlines"
     lines = list(raw_samples.lines(given))
-    assert all(line.endswith("\n") and line.count("\n") == 1 and raw_samples.is_raw(line) for line in lines)
-    said = [raw_samples.parse(line) for line in lines]
+    assert all(line.endswith("\n") and line.count("\n") == 1 and line.startswith(raw_samples.PREFIX) for line in lines)
+    said = [parsed(line) for line in lines]
     sections = {name: value for section in said[1:6] for name, value in section.items()}
     assert said[0]["identity_sha256"] == given["identity_sha256"] and said[0]["attempt"] == 1
     assert sections.keys() == set(raw_samples.SECTIONS) and sections["training_config"] == given["training_config"]
@@ -327,71 +328,3 @@ def test_nonsense_is_one_line_that_names_file_and_place(fault):
         probe_file.parse(content, Path("probe_cpu_example.json"))
     message = str(raised.value)
     assert message.startswith("probe_cpu_example.json: ") and named in message and "\n" not in message
-
-
-PROFILE = {
-    "profile_version": 1,
-    "platform": "cpu",
-    "framework": "mega",
-    "model": "llama",
-    "model_size": "tiny",
-    "run": 1,
-    "host": "example",
-    "device_name": "Example CPU",
-    "started_utc": "2026-11-21T00:00:00+00:00",
-    "settings": {"max_steps": 30, "profile": "none"},
-    "steps": [11, 12],
-    "ranks": [0, 1],
-    "traces": {"0": {"file": "rank0.json.gz", "sha256": "0" * 64}},
-    "profiled_step_seconds": [0.5, 0.6],
-    "unprofiled_step_seconds": 0.4,
-    "reasons": {"rank1": "the disk is full"},
-}
-
-
-def test_a_profile_is_read(tmp_path):
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(PROFILE))
-    profile = profile_file.read(path)
-    assert profile_file.is_profile(path)
-    assert (profile.steps, profile.ranks) == ((11, 12), (0, 1))
-    assert (profile.profiled_step_seconds, profile.unprofiled_step_seconds) == ((0.5, 0.6), 0.4)
-    assert profile.trace_path(0) == tmp_path / "rank0.json.gz" and 1 not in profile.traces
-    reasons = PROFILE["reasons"] | {"unprofiled_step_seconds": "no step was measured"}
-    without = profile_file.parse(PROFILE | {"unprofiled_step_seconds": None, "reasons": reasons}, None)
-    assert without.unprofiled_step_seconds is None, "a missing mean has a reason"
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("profile_version", 2),
-        ("platform", "tpu"),
-        ("run", 0),
-        ("host", None),
-        ("started_utc", "0001-11-21T00:00:00"),
-        ("settings", {}),
-        ("steps", [11, 13]),
-        ("ranks", [1, 0]),
-        ("traces", {"2": {"file": "rank2.json.gz", "sha256": "0" * 64}}),
-        ("traces", {"0": {"file": "../rank0.json.gz", "sha256": "0" * 64}}),
-        ("traces", {"0": {"file": "rank0.json.gz", "sha256": "x"}}),
-        ("traces", {}),
-        ("profiled_step_seconds", [0.5]),
-        ("profiled_step_seconds", [0.5, 0.0]),
-        ("unprofiled_step_seconds", None),
-        ("reasons", {"rank1": ""}),
-    ],
-)
-def test_a_value_that_is_none_is_named(key, value):
-    with pytest.raises(
-        profile_file.ProfileError, match="profile.json: " if key != "profile_version" else "no profile of version 1"
-    ):
-        profile_file.parse(PROFILE | {key: value}, "profile.json")
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"null"])
-def test_other_files_are_no_profile(content, tmp_path):
-    (tmp_path / "profile.json").write_bytes(content)
-    with pytest.raises(profile_file.ProfileError):
-        profile_file.read(tmp_path / "profile.json")

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from housekeeping import make
 
+from evaluate.inputs.discover import find
 from example import example_result
+from train.job.job import set_aside
 from utils.results import schema, store
 
 SECTION_KEYS = [(section, key) for section, keys in schema.SECTIONS.items() for key in keys]
@@ -267,22 +269,22 @@ def test_results_are_found_below_folders_each_once_without_superseded_ones(tmp_p
     kept = tmp_path / "superseded" / "train_a_attempt1.json"
     for path in (tmp_path / "train_a.json", nested, kept, tmp_path / "compare.json", tmp_path / ".train_c.json.tmp"):
         make(tmp_path, path, "file", b"")
-    assert list(store.find([tmp_path])) == list(store.find([tmp_path, nested])) == [nested, tmp_path / "train_a.json"]
-    assert list(store.find([kept])) == [kept], "what is named is taken"
+    assert list(find([tmp_path])) == list(find([tmp_path, nested])) == [nested, tmp_path / "train_a.json"]
+    assert list(find([kept])) == [kept], "what is named is taken"
     with pytest.raises(store.ResultError, match="nowhere: no such file or folder"):
-        list(store.find([tmp_path / "nowhere"]))
+        list(find([tmp_path / "nowhere"]))
 
 
 def test_attempts_are_numbered_on_and_keep_their_bytes_also_where_an_earlier_one_was_removed(path):
-    assert store.set_aside(path) == 1, "nothing there yet"
+    assert set_aside(path) == 1, "nothing there yet"
     tenth = path.with_name("train_cpu_mega_llama_run10.json")
     tenth.touch()
-    store.set_aside(tenth)
-    assert store.set_aside(path) == 1, "attempts of run 10 are none of run 1"
+    set_aside(tenth)
+    assert set_aside(path) == 1, "attempts of run 10 are none of run 1"
     kept = [path.parent / "superseded" / f"{path.stem}_attempt{number}.json" for number in (1, 2, 3)]
     for number in (1, 2, 3):
         path.write_text(f"attempt {number}")
-        assert [store.set_aside(path) for _ in range(2)] == [number + 1] * 2, "asking again moves nothing"
+        assert [set_aside(path) for _ in range(2)] == [number + 1] * 2, "asking again moves nothing"
         if number == 2:
             kept[0].unlink()
     assert [one.read_text() for one in kept[1:]] == ["attempt 2", "attempt 3"]

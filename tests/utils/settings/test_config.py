@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from checkout import ROOT, settings_of
 
+from train.runner import plan
 from utils import configure as command
 from utils.errors import ConfigError
-from utils.settings import combinations, config, keys, layers, profiling
+from utils.settings import config, keys, layers, profiling
 
 load = config.load
 
@@ -46,9 +47,9 @@ def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(vendors_i
 
 
 def test_the_framework_that_runs_in_anothers_place_is_named_once():
-    (line,) = combinations.counterparts(("mega", "prim"), "nvd")
+    (line,) = plan._counterparts(("mega", "prim"), "nvd")
     assert "FRAMEWORK=prim" in line and "bridge" in line
-    assert combinations.counterparts(("mega", "prim"), "amd") == []
+    assert plan._counterparts(("mega", "prim"), "amd") == []
 
 
 SLURM = "LAUNCHER=slurm"
@@ -341,7 +342,7 @@ def test_each_device_has_the_layout_that_its_vendor_publishes(
     found = load(platform, 8, arguments=["METHOD=best"], environ={}, device=device)
     if device is not None:
         assert found == load(platform, 8, arguments=["METHOD=best", f"BEST_DEVICE={device}"], environ={}, device="X1")
-        assert layers.unfitting(platform, device, ROOT) is None
+        assert plan.unfitting(platform, device, ROOT) is None
     assert (found.best_device, found.frameworks) == (device, {"amd": ("prim",), "nvd": ("nemo",)}[platform])
     assert (found.micro_batch_size, found.context_parallel_size) == (micro_batch, context_parallel)
     assert (found.tensor_parallel_size, found.pipeline_parallel_size, found.global_batch_size) == (1, 1, 128)
@@ -356,8 +357,8 @@ def test_a_gpu_that_is_unknown_or_without_a_recipe_gets_the_platforms_and_is_tol
         assert (found.micro_batch_size, found.context_parallel_size) == (1, 2)
         assert found.best_device == device and replace(found, best_device=None) == recipe
     said = "no recipe for A100 is known to be published, so that of H100 and H200"
-    assert said in layers.unfitting("nvd", "A100", ROOT) and layers.unfitting("cpu", None, ROOT) is None
-    assert "name yours with BEST_DEVICE" in layers.unfitting("nvd", "auto", ROOT)
+    assert said in plan.unfitting("nvd", "A100", ROOT) and plan.unfitting("cpu", None, ROOT) is None
+    assert "name yours with BEST_DEVICE" in plan.unfitting("nvd", "auto", ROOT)
 
 
 @pytest.mark.parametrize(("platform", "device"), [("nvd", "MI355X"), ("nvd", "A100"), ("amd", "B200"), ("nvd", "b200")])

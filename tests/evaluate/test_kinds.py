@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.kinds import (
+from evaluate.timing.kinds import (
     COMPUTE,
     KINDS,
     PRIORITY,

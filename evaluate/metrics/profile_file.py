@@ -1,7 +1,7 @@
-"""The file of a profile, `profiles/<job>/profile.json` in OUTPUT_DIR: the profiled job, its steps and its traces.
+"""Reader of the file of a profile, `profiles/<job>/profile.json` in OUTPUT_DIR: the profiled job, its steps and traces.
 
-A job with PROFILING=true writes it after its last step (train/profiling/); `evaluate` reads it to attribute a step's
-time. A trace is a file of torch.profiler beside it. Standard library only.
+A job with PROFILING=true writes it after its last step (train/profiling/recording.py). A trace is a file of
+torch.profiler beside it. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,32 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from utils.errors import quoted
-from utils.own_files import json_with
 from utils.results.fields import ABOVE_ZERO, OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_digest, is_whole, json_in
 from utils.results.schema import is_text
+from utils.settings.profiling import VERSION, Trace
 
-VERSION = 1
-NAME = "profile.json"
-FOLDER = "profiles"
-"""Folder of the profiles of all jobs in OUTPUT_DIR."""
 PLATFORMS = ("amd", "nvd", "cpu")
 TRACE_NAME = re.compile(r"rank(?:0|[1-9][0-9]*)\.json\.gz")
-
-is_profile = json_with("profile_version", "traces")
-"""Recogniser of the file of any version."""
 
 
 class ProfileError(ValueError):
     """The file is not a valid profile; the message names file, key, value and what was wanted."""
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One trace of one rank."""
-
-    file: str
-    """Its name in the folder of the profile."""
-    sha256: str
 
 
 @dataclass(frozen=True)
