@@ -54,7 +54,8 @@ def main() -> int:
     command = shlex.join(["python", "-m", "train.train_prim", *sys.argv[1:]])
     with processes.stop_request() as stop:
         try:
-            with LogReport(job, job.identity(data.manifest["bin_sha256"]), command) as report:
+            report = LogReport(job, job.identity(data.manifest["bin_sha256"]), command)
+            with report:
                 report.gpu_info = gpu_info
                 train(report, plan, data, stop)
         except (PrimusError, IncompleteError, NonFiniteError, MismatchError) as error:
