@@ -48,6 +48,10 @@ def named(tokens: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]
     return {"input_ids": tokens, "labels": labels, "shift_labels": labels}
 
 
+STACKED = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
+"""Weights of one expert in a parameter of transformers' experts, one below the other."""
+
+
 class BenchmarkTrainer(Trainer):
     """The Trainer with the suite's optimizer; it keeps values for the recorder and reads the device once a step."""
 
@@ -180,9 +184,15 @@ def add_gradients_in(dtype: torch.dtype, model: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def fill(model: PreTrainedModel, source: WeightSource) -> None:
-    """Fill every parameter from `source`, by name."""
+    """Fill every parameter from `source`, by name; transformers stacks the weights of a layer's experts."""
     for name, parameter in model.named_parameters():
-        parameter.copy_(source(name))
+        layer, is_stacked, kind = name.partition(".experts.")
+        if not is_stacked:
+            parameter.copy_(source(name))
+            continue
+        for number, weight in enumerate(parameter):
+            parts = [source(f"{layer}.experts.{number}.{part}_proj.weight") for part in STACKED[kind]]
+            weight.copy_(torch.cat(parts))
 
 
 @torch.no_grad()

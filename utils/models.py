@@ -20,7 +20,7 @@ class UnknownModelError(ValueError):
     """A model name or size that the suite does not know; the message lists what it knows."""
 
 
-_LEFT_OUT_WHEN_FALSE = ("tie_word_embeddings", "query_key_norm")
+_LEFT_OUT_WHEN_FALSE = ("tie_word_embeddings", "query_key_norm", "head_size", "num_experts", "experts_per_token")
 
 
 @dataclass(frozen=True)
@@ -58,33 +58,66 @@ class ModelSpec:
     query_key_norm: bool = False
     """An RMSNorm over the channels of each head, of queries and keys, before the rotary embedding. All heads of a layer
     share one weight for queries and one for keys (Qwen3 report, arXiv 2505.09388, section 2)."""
+    head_size: int = 0
+    """Channels of one attention head; 0 = hidden_size / num_attention_heads."""
+    num_experts: int = 0
+    """MLPs of each layer, of which a router chooses some for each token (a mixture of experts); 0 = one MLP for all."""
+    experts_per_token: int = 0
+    """A softmax over all experts gives their weights, and those of the chosen ones are scaled to a sum of 1."""
 
     @property
     def head_dim(self) -> int:
         """Channels of one attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.head_size or self.hidden_size // self.num_attention_heads
+
+    @property
+    def query_size(self) -> int:
+        """Channels of all queries of one layer."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def key_value_size(self) -> int:
+        """Channels of all keys (or all values) of one layer."""
+        return self.num_query_groups * self.head_dim
+
+    @property
+    def layer_matmul_parameter_count(self) -> int:
+        """Linear weights of one layer that multiply every token: of a mixture of experts its router and the experts of
+        one token.
+        """
+        attention = 2 * self.hidden_size * (self.query_size + self.key_value_size)
+        router = self.hidden_size * self.num_experts
+        return attention + router + 3 * self.hidden_size * self.ffn_hidden_size * (self.experts_per_token or 1)
 
     @property
     def matmul_parameter_count(self) -> int:
-        """Parameters that multiply every token: all linear weights with the output layer, without the lookup of the
+        """Parameters that multiply every token: linear weights with the output layer, without the lookup of the
         embedding. A tied output layer counts as well: its matrix multiplication is the same.
         """
-        key_value_size = self.num_query_groups * self.head_dim
-        attention = 2 * self.hidden_size * self.hidden_size + 2 * self.hidden_size * key_value_size
-        mlp = 3 * self.hidden_size * self.ffn_hidden_size
-        return self.num_layers * (attention + mlp) + self.vocab_size * self.hidden_size
+        return self.num_layers * self.layer_matmul_parameter_count + self.vocab_size * self.hidden_size
+
+    @property
+    def idle_parameter_count(self) -> int:
+        """Parameters of the experts that a token does not pass through; 0 without experts."""
+        idle = self.num_experts - self.experts_per_token
+        return self.num_layers * idle * 3 * self.hidden_size * self.ffn_hidden_size
+
+    @property
+    def active_parameter_count(self) -> int:
+        """All parameters without those of the experts that a token does not pass through."""
+        return self.parameter_count - self.idle_parameter_count
 
     @property
     def parameter_count(self) -> int:
-        """All parameters, a tied weight once: linear weights, embedding, norms (two a layer, one last, and those of
-        queries and keys), QKV biases.
+        """All parameters, a tied weight once: linear weights of all experts, embedding, norms (two a layer, one last,
+        and those of queries and keys), QKV biases.
         """
         embedding = 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
         norms = (2 * self.num_layers + 1) * self.hidden_size
         if self.query_key_norm:
             norms += 2 * self.num_layers * self.head_dim
-        biases = self.num_layers * (self.hidden_size + 2 * self.num_query_groups * self.head_dim)
-        return self.matmul_parameter_count + embedding + norms + (biases if self.qkv_bias else 0)
+        biases = self.num_layers * (self.query_size + 2 * self.key_value_size) if self.qkv_bias else 0
+        return self.matmul_parameter_count + self.idle_parameter_count + embedding + norms + biases
 
     def flops_per_token(self, sequence_length: int, causal: bool = True) -> float:
         """Return the model FLOPs of forward and backward pass for one token, recomputation not counted.
@@ -99,7 +132,7 @@ class ModelSpec:
         if causal:
             window = min(self.sliding_window or sequence_length, sequence_length)
             attended = window - window * window / (2 * sequence_length)
-        attention = 12 * self.num_layers * self.num_attention_heads * self.head_dim * attended
+        attention = 12 * self.num_layers * self.query_size * attended
         return 6 * self.matmul_parameter_count + attention
 
     def as_dict(self) -> dict[str, object]:
@@ -273,7 +306,32 @@ _QWEN3 = Model(
     bridge_recipe="qwen.qwen3_8b_pretrain_config",
     primus_preset="qwen3_8B",  # from v26.2 on; v26.1 has it for MI355X only
 )
-MODELS = {model.spec.name: model for model in (_LLAMA, _QWEN, _MISTRAL, _QWEN3)}
+_QWEN3_MOE = Model(
+    spec=ModelSpec(
+        name="qwen3moe",
+        size="full",
+        num_layers=48,
+        hidden_size=2048,
+        ffn_hidden_size=768,
+        num_attention_heads=32,
+        num_query_groups=4,
+        vocab_size=151936,
+        norm_epsilon=1e-6,
+        rope_base=1000000.0,
+        max_position_embeddings=32768,
+        query_key_norm=True,
+        head_size=128,
+        num_experts=128,
+        experts_per_token=8,
+    ),
+    tiny=_TINY_LLAMA | {"ffn_hidden_size": 96, "head_size": 32, "num_experts": 8, "experts_per_token": 2},
+    release="Qwen/Qwen3-30B-A3B-Base",
+    tokenizer=_QWEN3.tokenizer,
+    transformers="Qwen3Moe",
+    bridge_recipe="qwen.qwen3_30b_a3b_pretrain_config",
+    primus_preset="qwen3_30B_A3B",
+)
+MODELS = {model.spec.name: model for model in (_LLAMA, _QWEN, _MISTRAL, _QWEN3, _QWEN3_MOE)}
 """All models by name, in the order of MODEL=all."""
 TINY_VOCAB_SIZE = 4096
 

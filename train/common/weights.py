@@ -24,24 +24,27 @@ WeightSource = Callable[[str], torch.Tensor]
 def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Return the shape of every parameter of the spec by transformers name, [output, input] for linear weights.
 
-    A tied output layer has no parameter of its own.
+    Experts have the names of a release, each weight its own (`mlp.experts.0.gate_proj.weight`), and the router has that
+    of transformers' `mlp.gate`. A tied output layer has no parameter of its own.
     """
-    hidden, ffn = spec.hidden_size, spec.ffn_hidden_size
-    key_value = spec.num_query_groups * spec.head_dim
+    hidden, ffn, query = spec.hidden_size, spec.ffn_hidden_size, spec.query_size
+    experts = [f"mlp.experts.{number}." for number in range(spec.num_experts)] or ["mlp."]
     named: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (spec.vocab_size, hidden)}
     for layer in range(spec.num_layers):
         prefix = f"model.layers.{layer}."
-        for name, rows in (("q", hidden), ("k", key_value), ("v", key_value)):
+        for name, rows in (("q", query), ("k", spec.key_value_size), ("v", spec.key_value_size)):
             named[f"{prefix}self_attn.{name}_proj.weight"] = (rows, hidden)
             if spec.qkv_bias:
                 named[f"{prefix}self_attn.{name}_proj.bias"] = (rows,)
         if spec.query_key_norm:
             named |= {f"{prefix}self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
+        named[f"{prefix}self_attn.o_proj.weight"] = (hidden, query)
+        if spec.num_experts:
+            named[f"{prefix}mlp.gate.weight"] = (spec.num_experts, hidden)
+        for mlp in experts:
+            named |= {f"{prefix}{mlp}{name}_proj.weight": (ffn, hidden) for name in ("gate", "up")}
+            named[f"{prefix}{mlp}down_proj.weight"] = (hidden, ffn)
         named |= {
-            f"{prefix}self_attn.o_proj.weight": (hidden, hidden),
-            f"{prefix}mlp.gate_proj.weight": (ffn, hidden),
-            f"{prefix}mlp.up_proj.weight": (ffn, hidden),
-            f"{prefix}mlp.down_proj.weight": (hidden, ffn),
             f"{prefix}input_layernorm.weight": (hidden,),
             f"{prefix}post_attention_layernorm.weight": (hidden,),
         }

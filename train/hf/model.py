@@ -92,6 +92,13 @@ def build_config(spec: ModelSpec, init_std: float = 0.02) -> PretrainedConfig:
     }
     if hasattr(config_class, "sliding_window"):
         settings["sliding_window"] = spec.sliding_window
+    if spec.num_experts:
+        settings |= {
+            "moe_intermediate_size": spec.ffn_hidden_size,
+            "num_experts": spec.num_experts,
+            "num_experts_per_tok": spec.experts_per_token,
+            "norm_topk_prob": True,
+        }
     config: PretrainedConfig = config_class(**settings)
     return config
 

@@ -62,6 +62,7 @@ def _batch(training: Trainer) -> dict[str, Any]:
         "tp": 1,
         "pp": 1,
         "cp": 1,
+        "ep": 1,
         "dp": ranks,
         "seed": training.train_dataset.settings.random_seed,
         "dataloader_workers": arguments.dataloader_num_workers,
@@ -75,6 +76,8 @@ def _model(training: Trainer) -> dict[str, Any]:
     head_dim = attention.head_dim
     rope = settings.rope_parameters
     computes_in = _dtypes(training)[0]
+    router, experts = getattr(layer.mlp, "gate", None), getattr(layer.mlp, "experts", None)
+    down = (layer.mlp if experts is None else experts).down_proj
     return {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # transformers' classes have no fp8
@@ -83,7 +86,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         "vocab_size": model.lm_head.weight.shape[0],
         "num_layers": len(model.model.layers),
         "hidden_size": model.lm_head.weight.shape[1],
-        "ffn_hidden_size": layer.mlp.down_proj.weight.shape[1],
+        "ffn_hidden_size": getattr(down, "weight", down).shape[-1],
         "num_attention_heads": attention.q_proj.weight.shape[0] // head_dim,
         "num_query_groups": attention.k_proj.weight.shape[0] // head_dim,
         "norm_eps": _norm_epsilon(layer),
@@ -94,12 +97,25 @@ def _model(training: Trainer) -> dict[str, Any]:
         "sliding_window": getattr(model.model.config, "sliding_window", None),
         **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
         **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, head_dim)) == 2 else {}),
+        **({} if router is None else _routing(settings, router)),
         "attention_backend": _attention_backend(training),
         "layer_implementation": class_of(model).__name__,
         "init_std": settings.initializer_range,
         "recompute": read_recompute(model),
         "hf_kernels": _kernels(model),
         "fused_ops": _fused_ops(model),
+    }
+
+
+def _routing(settings: Any, router: Any) -> dict[str, Any]:
+    """Return what decides the experts of a token; the router's auxiliary loss counts only if its logits are kept."""
+    return {
+        "num_experts": router.weight.shape[0],
+        "experts_per_token": router.top_k,
+        "routing": "learned",
+        "router_auxiliary_loss": settings.router_aux_loss_coef if settings.output_router_logits else 0.0,
+        "shared_expert_size": 0,
+        "token_dropping": False,
     }
 
 

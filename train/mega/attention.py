@@ -145,6 +145,6 @@ def local_layer(config: TransformerConfig) -> Any:
     """Return megatron-core's own layer of a model's configuration with this core attention, as a specification."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
+    layer = get_gpt_layer_local_spec(config.num_moe_experts, normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
     layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
     return layer

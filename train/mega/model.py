@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,6 +52,7 @@ def initialize_parallel(config: RunConfig) -> None:
             tensor_model_parallel_size=config.tensor_parallel_size,
             pipeline_model_parallel_size=config.pipeline_parallel_size,
             context_parallel_size=config.context_parallel_size,
+            expert_model_parallel_size=config.expert_parallel_size,
         )
     torch.manual_seed(config.seed)
     model_parallel_cuda_manual_seed(config.seed)
@@ -80,7 +82,9 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine
     if with_engine:
-        layer = get_gpt_layer_with_transformer_engine_spec(qk_layernorm=settings.qk_layernorm)
+        layer = get_gpt_layer_with_transformer_engine_spec(
+            spec.num_experts or None, settings.moe_grouped_gemm, qk_layernorm=settings.qk_layernorm
+        )
     else:
         layer = local_layer(settings)
     if has_recipes:
@@ -119,6 +123,8 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         ffn_hidden_size=spec.ffn_hidden_size,
         num_attention_heads=spec.num_attention_heads,
         num_query_groups=spec.num_query_groups,
+        kv_channels=spec.head_dim,
+        **_experts(config, spec, with_engine=with_engine),
         layernorm_epsilon=spec.norm_epsilon,
         normalization="RMSNorm",
         gated_linear_unit=True,
@@ -158,6 +164,27 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         attention_backend=AttnBackend["fused" if config.platform == "amd" else "auto"],
         **recompute.settings(config.recompute, with_engine),
     )
+
+
+def _experts(config: RunConfig, spec: ModelSpec, *, with_engine: bool) -> dict[str, Any]:
+    """Return the settings of a mixture of experts: softmax over all, the chosen ones scaled to 1, no token dropped.
+
+    ROUTING=balanced is megatron-core's own forced balancing, which draws random logits in place of the router's.
+    """
+    if not spec.num_experts:
+        return {}
+    return {
+        "num_moe_experts": spec.num_experts,
+        "moe_router_topk": spec.experts_per_token,
+        "moe_ffn_hidden_size": spec.ffn_hidden_size,
+        "moe_router_pre_softmax": False,
+        "moe_router_load_balancing_type": "none",
+        "moe_aux_loss_coeff": 0.0,
+        "moe_router_force_load_balancing": config.routing == "balanced",
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": with_engine,
+        "expert_model_parallel_size": config.expert_parallel_size,
+    }
 
 
 def _rope_factor(spec: ModelSpec) -> float:

@@ -32,8 +32,10 @@ _SIMPLE_IN_LAYER = {
     "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
     "self_attention.k_layernorm.weight": "self_attn.k_norm.weight",
     "self_attention.linear_proj.weight": "self_attn.o_proj.weight",
-    "mlp.linear_fc2.weight": "mlp.down_proj.weight",
+    "mlp.router.weight": "mlp.gate.weight",
 }
+_EXPERT = re.compile(r"mlp\.experts\.(?:local_experts\.(\d+)\.(linear_fc[12])\.weight|(linear_fc[12])\.weight(\d+))")
+"""A weight of one expert of a rank: in megatron-core's own layers, and in TransformerEngine's grouped products."""
 _ROW_PARALLEL = ("linear_proj.weight", "linear_fc2.weight")
 _REPLICATED = ("layernorm.weight", "layer_norm_weight")
 
@@ -69,12 +71,18 @@ def part_of(name: str, spec: ModelSpec, source: WeightSource, rank: int, size: i
 
 
 def _global_name(model: GPTModel, name: str) -> str:
-    """Return the name with the layer numbered within the whole model; a pipeline stage counts its own from 0."""
+    """Return the name with layer and expert numbered within the whole model; a rank counts its own from 0.
+
+    An expert has the name of its linear layer in megatron-core's own layers.
+    """
     match = re.match(r"decoder\.layers\.(\d+)\.(.+)", name)
     if match is None:
         return name
-    number = model.decoder.layers[int(match[1])].layer_number - 1
-    return f"decoder.layers.{number}.{match[2]}"
+    layer, inside = model.decoder.layers[int(match[1])], match[2]
+    if of_expert := _EXPERT.fullmatch(inside):
+        local, linear = of_expert[1] or of_expert[4], of_expert[2] or of_expert[3]
+        inside = f"mlp.experts.local_experts.{layer.mlp.local_expert_indices[int(local)]}.{linear}.weight"
+    return f"decoder.layers.{layer.layer_number - 1}.{inside}"
 
 
 def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
@@ -86,8 +94,14 @@ def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
     layer, inside = (f"model.layers.{match[1]}.", match[2]) if match else ("", name)
     if inside in _SIMPLE_IN_LAYER:
         return source(layer + _SIMPLE_IN_LAYER[inside])
+    if of_expert := _EXPERT.fullmatch(inside):
+        layer, inside = f"{layer}mlp.experts.{of_expert[1]}.", f"mlp.{of_expert[2]}.weight"
+    elif inside.startswith("mlp."):
+        layer += "mlp."
     if inside == "mlp.linear_fc1.weight":
-        return torch.cat([source(f"{layer}mlp.gate_proj.weight"), source(f"{layer}mlp.up_proj.weight")])
+        return torch.cat([source(f"{layer}gate_proj.weight"), source(f"{layer}up_proj.weight")])
+    if inside == "mlp.linear_fc2.weight":
+        return source(f"{layer}down_proj.weight")
     if inside in ("self_attention.linear_qkv.weight", "self_attention.linear_qkv.bias"):
         return _grouped_qkv(layer, inside.rsplit(".", 1)[1], spec, source)
     raise KeyError(f"{name}: no such parameter in {spec.name}")

@@ -55,6 +55,8 @@ class RunConfig:
     tensor_parallel_size: int
     pipeline_parallel_size: int
     context_parallel_size: int
+    expert_parallel_size: int
+    routing: str
     data_parallel_size: int
     gradient_accumulation: int
     cpu_ranks: int

@@ -238,6 +238,18 @@ KEYS: dict[str, Key] = {
         "GPUs that share a sequence (needs TransformerEngine)",
         InResults("cp", int, "context parallel size", "layout"),
     ),
+    "EP": Key(
+        "expert_parallel_size",
+        *integer(1),
+        "GPUs of the DP ones that divide the experts of a layer between them (only for mixtures of experts)",
+        InResults("ep", int, "expert parallel size", "layout", before=1),
+    ),
+    "ROUTING": Key(
+        "routing",
+        *choice("learned", "balanced"),
+        "learned = the router decides; balanced = the framework's own forced balancing, as in vendors' figures",
+        InResults("routing", str, "routing", "work", before="learned"),
+    ),
     "DP": Key(
         "data_parallel_size",
         *or_none("auto", integer(1)),
