@@ -56,6 +56,12 @@ WORK = _names_of("work") | {"parameters_without_weight_decay": "parameters witho
 LAYOUT = {"num_gpus": "number of GPUs"} | _names_of("layout")
 """Part of the work in the track `equal`; in `best` each side has its own."""
 ONLY_IF_TRUE = {
+    "num_experts": "experts of a layer",
+    "experts_per_token": "experts of a token",
+    "shared_expert_size": "size of a shared expert",
+    "routing": "routing",
+    "router_auxiliary_loss": "auxiliary loss of the router",
+    "token_dropping": "tokens dropped",
     "tie_word_embeddings": "embedding shared with the output layer",
     "query_key_norm": "norm of queries and keys",
 }

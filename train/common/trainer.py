@@ -54,6 +54,7 @@ ABSENT = {
     "sliding_window": "this model attends to every earlier token",
 }
 """Reason for each trait that a model lacks, for the `reasons` of its resolved configuration."""
+OF_TRAITS = ("tie_word_embeddings", "query_key_norm", "num_experts", "experts_per_token")
 AS_ASKED: dict[str, Callable[[Any], Any]] = {
     "gradient_reduce_dtype": lambda name: name == "float32",
     # `resolved_config` has these keys only of a model that has the trait
@@ -299,8 +300,8 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
     found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
     if resolved["num_layers"] is not None:  # the configuration is known
         found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
-        for key in ("tie_word_embeddings", "query_key_norm"):  # `resolved_config` has them only where they are true
-            found[key] = (getattr(spec, key), resolved.get(key, False))
+        for key in OF_TRAITS:  # `resolved_config` has them only of a model that has the trait
+            found[key] = (getattr(spec, key), resolved.get(key, 0))
     return [
         f"{key}: asked {value!r}, built {built!r}"
         for key, (value, built) in found.items()

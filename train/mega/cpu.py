@@ -24,8 +24,6 @@ _CPU = torch.device("cpu")
 _CUDA_ON_CPU: dict[str, Callable[..., Any]] = {
     "current_device": lambda: _CPU,
     "synchronize": lambda device=None: None,
-    # from 0.19 on asked for before each reduction of gradients, and used only where a CUDA graph was replayed
-    "current_stream": lambda device=None: None,
     "get_rng_state": lambda device="cuda": torch.get_rng_state(),
     "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
     "manual_seed": lambda seed: torch.manual_seed(seed),
@@ -56,16 +54,18 @@ def redirect() -> None:
     setattr(torch.cuda.random, "get_rng_state", _CUDA_ON_CPU["get_rng_state"])  # noqa: B010 - mypy refuses the plain assignment
     setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)  # noqa: B010
     setattr(torch.Tensor, "type", _type_as_on_cuda(torch.Tensor.type))  # noqa: B010
+    # of the dispatcher of tokens to experts, and of NeMo and Bridge
+    for name, queue in (("Stream", _Queue), ("current_stream", _Queue), ("stream", nullcontext)):
+        setattr(torch.cuda, name, queue)
+    setattr(torch.distributed, "all_to_all_single", _with_numbers(torch.distributed.all_to_all_single))  # noqa: B010
     _CudaMeansCpu().__enter__()
 
 
 def redirect_framework() -> None:
-    """Send to the CPU also the CUDA calls that NeMo and Bridge make themselves: of modules, ranges and streams."""
+    """Send to the CPU also the CUDA calls that NeMo and Bridge make themselves: of modules and ranges."""
     redirect()
     setattr(torch.nn.Module, "cuda", lambda self, *_, **__: self)  # noqa: B010
     _answer(torch.cuda.nvtx, lambda: None, "range_push", "range_pop")
-    for name, stand_in in (("Stream", _Queue), ("current_stream", _Queue), ("stream", nullcontext)):
-        setattr(torch.cuda, name, stand_in)
 
 
 def redirect_nemo() -> None:
@@ -179,6 +179,16 @@ def _answer(owner: Any, answer: Callable[[], Any], *names: str) -> None:
     """Have each function give `answer()`, whatever its arguments. Dynamo wants a function of its own for each name."""
     for name in names:
         setattr(owner, name, lambda *_, **__: answer())
+
+
+def _with_numbers(exchange: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `all_to_all_single` that takes its sizes as a tensor too, which megatron-core copies on GPUs alone."""
+
+    def all_to_all_single(output: torch.Tensor, input: torch.Tensor, **keywords: Any) -> Any:
+        numbers = {name: value.tolist() if torch.is_tensor(value) else value for name, value in keywords.items()}
+        return exchange(output, input, **numbers)
+
+    return all_to_all_single
 
 
 def _is_cuda(value: object) -> bool:

@@ -14,6 +14,7 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transfor
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.enums import AttnBackend
+from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from train.mega import engine, kernels, recompute
@@ -80,7 +81,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     if config.platform != "cpu" and not with_engine:
         kernels.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
-    has_recipes = config.recompute == "selective" and not with_engine
+    has_recipes = config.recompute == "selective" and not with_engine and not spec.num_experts
     if with_engine:
         layer = get_gpt_layer_with_transformer_engine_spec(
             spec.num_experts or None, settings.moe_grouped_gemm, qk_layernorm=settings.qk_layernorm
@@ -90,6 +91,8 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     if has_recipes:
         recompute.use_recipes(layer)
     silence_known_messages()
+    if not hasattr(moe_utils, "te_general_gemm"):
+        moe_utils.te_general_gemm = None  # 0.16.1 forgets it where TransformerEngine is missing
     model = OneCopyOfLogits(
         settings,
         layer,
@@ -162,7 +165,7 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         # AMD's images set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=1 ("required since v26.2", rocm/primus, Dockerfile of
         # v26.4), which is megatron-core's `fused`. It also forbids the composed kernel: a missing one is an error
         attention_backend=AttnBackend["fused" if config.platform == "amd" else "auto"],
-        **recompute.settings(config.recompute, with_engine),
+        **recompute.settings(config.recompute, with_engine, has_experts=bool(spec.num_experts)),
     )
 
 

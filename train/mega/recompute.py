@@ -35,11 +35,12 @@ LINEAR_SETTINGS = tuple(inspect.signature(Linear.forward).parameters)[3:]
 0.19 appended `gtp_remat_size`."""
 
 
-def settings(recompute: str, with_engine: bool) -> dict[str, Any]:
-    """Return megatron-core's settings for a value of RECOMPUTE."""
+def settings(recompute: str, with_engine: bool, *, has_experts: bool = False) -> dict[str, Any]:
+    """Return megatron-core's settings for a value of RECOMPUTE; of experts the whole layer of them is `moe`."""
+    selected = ["moe"] if has_experts else ["mlp"] if with_engine else []
     kinds: dict[str, dict[str, Any]] = {
         "none": {},
-        "selective": {"recompute_granularity": "selective", "recompute_modules": ["mlp"] if with_engine else []},
+        "selective": {"recompute_granularity": "selective", "recompute_modules": selected},
         "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
     }
     return kinds[recompute]

@@ -62,6 +62,7 @@ def batch_facts(steps: int, micro_batch: int, accumulation: int, loader: DataLoa
         "tp": parallel_state.get_tensor_model_parallel_world_size(),
         "pp": parallel_state.get_pipeline_model_parallel_world_size(),
         "cp": parallel_state.get_context_parallel_world_size(),
+        "ep": parallel_state.get_expert_model_parallel_world_size(),
         "dp": replicas,
         "seed": samples.config.random_seed,
         "dataloader_workers": loader.num_workers,
@@ -100,6 +101,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
     base, scaling = _rope(gpt)
     recipe, dtype = resolved_recipe(settings), next(gpt.parameters()).dtype
+    experts = getattr(layer.mlp, "experts", None)
     return {
         "precision": "fp8" if recipe != NO_RECIPE else "fp32" if dtype is torch.float32 else "bf16",
         "parameter_dtype": name_of(dtype),
@@ -107,7 +109,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "vocab_size": gpt.vocab_size,
         "num_layers": len(gpt.decoder.layers) * parallel_state.get_pipeline_model_parallel_world_size(),
         "hidden_size": settings.hidden_size,
-        "ffn_hidden_size": layer.mlp.linear_fc2.weight.shape[1] * tensor_parallel,
+        "ffn_hidden_size": _ffn(layer.mlp if experts is None else experts) * tensor_parallel,
         "num_attention_heads": attention.num_attention_heads_per_partition * tensor_parallel,
         "num_query_groups": attention.num_query_groups_per_partition * tensor_parallel,
         "fp8_recipe": recipe,
@@ -118,6 +120,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "sliding_window": None if window is None else window[0] + 1,
         **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
         **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2 else {}),
+        **({} if experts is None else _routing(layer.mlp)),
         "attention_backend": _attention_backend(gpt)
         if is_local
         else f"transformer_engine:{settings.attention_backend.name}",
@@ -126,6 +129,28 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "recompute": _recompute(gpt),
         "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS}
         | {"average_in_collective": model.ddp_config.average_in_collective},
+    }
+
+
+def _ffn(mlp: Any) -> int:
+    """Return the width of an MLP or of one expert on this rank: `weight`, or in grouped products `weight0`."""
+    linear = (getattr(mlp, "local_experts", None) or [mlp])[0].linear_fc2
+    return int(getattr(linear, "weight0", getattr(linear, "weight", None)).shape[1])
+
+
+def _routing(mlp: Any) -> dict[str, Any]:
+    """Return what decides the experts of a token, from the router of a layer."""
+    settings = mlp.router.config
+    balancing = settings.moe_router_load_balancing_type
+    is_balanced = settings.moe_router_force_load_balancing
+    kinds = [balancing] if isinstance(balancing, str) else balancing
+    return {
+        "num_experts": mlp.router.weight.shape[0],
+        "experts_per_token": mlp.router.topk,
+        "routing": "balanced" if is_balanced else "learned",
+        "router_auxiliary_loss": 0.0 if kinds == ["none"] else settings.moe_aux_loss_coeff,
+        "shared_expert_size": settings.moe_shared_expert_intermediate_size or 0,
+        "token_dropping": settings.moe_expert_capacity_factor is not None,
     }
 
 
@@ -181,13 +206,15 @@ def gpt_of(model: Any) -> GPTModel:
 
 
 def _count_once(parameters: Iterable[torch.Tensor]) -> int:
-    """Count elements over tensor- and pipeline-parallel ranks; a weight that several ranks hold counts once.
+    """Count elements over tensor-, pipeline- and expert-parallel ranks; a weight that several ranks hold counts once.
 
     Each tensor rank holds a copy of the norms; of a tied embedding the last pipeline stage holds a copy (`shared`).
+    Experts of a rank (`allreduce` is False) stand for those of all.
     """
     is_first = parallel_state.get_tensor_model_parallel_rank() == 0
+    shares = parallel_state.get_expert_model_parallel_world_size()
     count = sum(
-        parameter.numel()
+        parameter.numel() * (1 if getattr(parameter, "allreduce", True) else shares)
         for parameter in parameters
         if (is_first or getattr(parameter, "tensor_model_parallel", False)) and param_is_not_shared(parameter)
     )
@@ -214,7 +241,7 @@ def _recompute(gpt: GPTModel) -> str:
     """Return `none`, `selective` or `full`; where megatron-core itself is to recompute no part, as the layers do it."""
     kind = gpt.config.recompute_granularity or "none"
     is_ours = kind == "selective" and getattr(gpt.config, "recompute_modules", None) == []
-    has_recipes = hasattr(gpt.decoder.layers[0].mlp.linear_fc2, "recipe")
+    has_recipes = hasattr(gpt.decoder.layers[0].self_attention.linear_qkv, "recipe")
     return "none" if is_ours and not has_recipes else kind
 
 

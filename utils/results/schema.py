@@ -136,7 +136,12 @@ OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "environment_removed": dict,  # set outside, and kept from the ranks, whose settings decide them
     },
     "fingerprint": {"licences": dict},  # of data set and tokenizer
-    "resolved_config": {"attention_library": str, "float32_matmul_precision": str, "hf_kernels": str},
+    "resolved_config": {
+        **dict.fromkeys(("attention_library", "float32_matmul_precision", "hf_kernels", "routing"), str),
+        **dict.fromkeys(("num_experts", "experts_per_token", "shared_expert_size"), int),
+        "router_auxiliary_loss": Number,
+        "token_dropping": bool,
+    },
     "energy_metrics": {
         "counter_joules": Number,
         "integrated_joules": Number,

@@ -108,6 +108,10 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
         "GA",
         f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto",
     )
+    ep = typed["expert_parallel_size"]
+    rules.refuse(
+        dp % ep, "EP", f"the experts are divided between the DP={dp} GPUs, which do not divide by it; use EP=1"
+    )
     typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
 
 
@@ -132,6 +136,16 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
             "hf" in names and parallel,
             " ".join(parallel),
             "hf has no tensor, pipeline or context parallelism: all must be 1; use mega",
+        ),
+        (
+            "hf" in names and typed["routing"] == "balanced",
+            "ROUTING FRAMEWORK",
+            "transformers has no forced balancing; use mega, or ROUTING=learned",
+        ),
+        (
+            "hf" in names and typed["expert_parallel_size"] > 1,
+            "EP FRAMEWORK",
+            "hf shards the experts as all other weights; use EP=1, or mega",
         ),
         (
             typed["warmup_iterations"] >= typed["train_iterations"],

@@ -309,6 +309,20 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
             "SL MODEL",
             f"{name} has {spec.max_position_embeddings} positions at most; use as many or fewer",
         )
+        is_plain = config.expert_parallel_size == 1 and config.routing == "learned"
+        rules.refuse(
+            not spec.num_experts and not is_plain,
+            "EP ROUTING MODEL",
+            f"{name} has one MLP a layer and no experts; use EP=1 ROUTING=learned",
+        )
+        rules.refuse(
+            spec.num_experts and tp > 1, "TP MODEL", "experts and tensor parallelism together are not supported; use EP"
+        )
+        rules.refuse(
+            spec.num_experts % config.expert_parallel_size,
+            "EP MODEL",
+            f"{name} has {spec.num_experts} experts, which do not divide by it; use EP=1",
+        )
         rules.refuse(  # torchtitan 0.2.2
             "titan" in config.frameworks and spec.sliding_window and config.sequence_length > spec.sliding_window,
             "FRAMEWORK MODEL SL",

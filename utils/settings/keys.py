@@ -248,7 +248,7 @@ KEYS: dict[str, Key] = {
         "routing",
         *choice("learned", "balanced"),
         "learned = the router decides; balanced = the framework's own forced balancing, as in vendors' figures",
-        InResults("routing", str, "routing", "work", before="learned"),
+        InResults("routing", before="learned"),
     ),
     "DP": Key(
         "data_parallel_size",
