@@ -16,6 +16,7 @@ from train.settings_map.row import (
     is_native,
     is_profiled,
     left,
+    megatron_experts,
     override,
     profiled,
     recomputation,
@@ -107,6 +108,9 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "norm": override("model.config.normalization"),
     "norm epsilon": override("model.config.layernorm_epsilon"),
     "SwiGLU": override("model.config.gated_linear_unit"),
+    **dict.fromkeys(
+        ("experts of a layer", *megatron_experts("")), Fixed(None, "this version has no recipe of a mixture of experts")
+    ),
     "bias of linear layers": override("model.config.add_bias_linear"),
     "QKV bias": override("model.config.add_qkv_bias"),
     "norm of queries and keys": override("model.config.qk_layernorm"),

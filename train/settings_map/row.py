@@ -107,6 +107,16 @@ def first_rate(config: RunConfig, spec: ModelSpec) -> float:
     return config.learning_rate / (config.warmup_iterations + 1)
 
 
+def has_experts(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether the model is a mixture of experts."""
+    return spec.num_experts > 0
+
+
+def is_balanced(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether the framework sends each expert as many tokens, whatever the router says."""
+    return config.routing == "balanced"
+
+
 def has_rope_scaling(config: RunConfig, spec: ModelSpec) -> bool:
     """Return whether the model scales rotary frequencies."""
     return spec.rope_scaling is not None
@@ -157,6 +167,42 @@ def unexceeded_window(config: RunConfig, spec: ModelSpec) -> int | None:
 def left(window: int | None) -> list[int] | None:
     """Return [W - 1, 0]: the window without the token itself, the form of megatron-core, flash attention and TE."""
     return None if window is None else [window - 1, 0]
+
+
+def of_experts(place: str, *keys: str | tuple[str, Form]) -> Override:
+    """Return an Override of keys at a place that only a mixture of experts has."""
+    named = ((key, _as_it_is) if isinstance(key, str) else key for key in keys)
+    return override(*((f"{place}{key}", form) for key, form in named), when=has_experts)
+
+
+def megatron_experts(place: str) -> dict[str, Override]:
+    """Return the entries of megatron-core's keys of a mixture of experts at a place, except the number of experts."""
+    return {
+        "experts of a token": of_experts(place, "moe_router_topk"),
+        "weights of a token's experts": of_experts(
+            place,
+            ("moe_router_score_function", lambda rule: "softmax"),
+            ("moe_router_pre_softmax", lambda rule: False),
+            ("moe_router_topk_scaling_factor", lambda rule: None),
+            ("moe_router_num_groups", lambda rule: None),
+        ),
+        "feed-forward size of an expert": of_experts(place, "moe_ffn_hidden_size"),
+        "shared expert": of_experts(place, ("moe_shared_expert_intermediate_size", lambda size: size or None)),
+        "auxiliary loss of the router": of_experts(
+            place,
+            "moe_aux_loss_coeff",
+            ("moe_router_load_balancing_type", lambda size: "none"),
+            ("moe_z_loss_coeff", lambda size: None),
+        ),
+        "bias that balances the experts": of_experts(place, "moe_router_enable_expert_bias"),
+        "tokens dropped": of_experts(place, ("moe_expert_capacity_factor", lambda on: None)),
+        "forced balancing": of_experts(place, "moe_router_force_load_balancing"),
+        "precision of the router": of_experts(place, "moe_router_dtype"),
+        "EP": of_experts(place, "expert_model_parallel_size"),
+        "exchange of tokens": of_experts(place, "moe_token_dispatcher_type"),
+        "products of experts grouped": of_experts(place, "moe_grouped_gemm"),
+        "permutation fused": of_experts(place, "moe_permute_fusion"),
+    }
 
 
 def recomputation(place: str) -> tuple[tuple[str, Form], ...]:

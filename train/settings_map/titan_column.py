@@ -16,6 +16,7 @@ from train.settings_map.row import (
     first_rate,
     has_rope_scaling,
     is_native,
+    of_experts,
     on_gpu,
     overlaps,
     override,
@@ -42,6 +43,9 @@ def _is_plain_rope(config: RunConfig, spec: ModelSpec) -> bool:
 
 def _rope_scaling(name: str) -> Override:
     return override(f"model_args.rope_scaling_args.{name}", when=has_rope_scaling)
+
+
+_MOE = "model_args.moe_args."
 
 
 COLUMN: Mapping[str, Override | Fixed] = {
@@ -113,6 +117,25 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "norm": Fixed("RMSNorm", _BOTH_HAVE),
     "norm epsilon": override("model_args.norm_eps"),
     "SwiGLU": Fixed(True, _BOTH_HAVE),
+    "experts of a layer": of_experts("model_args.", "moe_args.num_experts", ("moe_enabled", lambda count: True)),
+    "experts of a token": of_experts(_MOE, "top_k"),
+    "weights of a token's experts": of_experts(
+        _MOE,
+        ("score_func", lambda rule: "softmax"),
+        ("route_norm", lambda rule: True),
+        ("score_before_experts", lambda rule: False),
+    ),
+    "feed-forward size of an expert": of_experts("model_args.", "moe_inter_dim"),
+    "shared expert": of_experts(_MOE, "num_shared_experts"),
+    "auxiliary loss of the router": Fixed(0.0, "torchtitan has none"),
+    "bias that balances the experts": of_experts(_MOE, ("load_balance_coeff", lambda on: None)),
+    "tokens dropped": Fixed(False, "torchtitan drops none"),
+    "forced balancing": of_experts("debug.", "moe_force_load_balance"),
+    "precision of the router": Fixed(None, "that of the weights, its scores in fp32"),
+    "EP": of_experts("parallelism.", "expert_parallel_degree"),
+    "exchange of tokens": of_experts("parallelism.", ("expert_parallel_comm_backend", lambda kind: "standard")),
+    "products of experts grouped": of_experts(_MOE, "use_grouped_mm"),
+    "permutation fused": Fixed(False, "torch's operations"),
     "bias of linear layers": Fixed(False, _NEITHER_HAS),
     "QKV bias": override(("model.converters", lambda has_bias: ["tprimat_qkv_bias"] if has_bias else [])),
     "norm of queries and keys": override("model_args.qk_norm", when=_is_plain_rope),

@@ -35,7 +35,9 @@ def redirect() -> None:
     setattr(torch._utils, "_get_available_device_type", lambda: "cpu")  # noqa: B010 - mypy refuses the plain assignment
     for name, answer in _OF_DEVICE.items():
         setattr(torch.cpu, name, answer)
-    barrier = torch.distributed.barrier
+    histogram, barrier = torch.histc, torch.distributed.barrier
+    # of whole numbers, such as those of experts, torch has it on GPUs alone
+    setattr(torch, "histc", lambda input, *args, **named: histogram(input.float(), *args, **named).to(input.dtype))  # noqa: B010
     setattr(torch.distributed, "barrier", lambda group=None, async_op=False, device_ids=None: barrier(group, async_op))  # noqa: B010
     from torch._inductor import compile_fx  # noqa: F401 - first: it must find that there is no Triton
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -144,9 +145,14 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
     queries and keys into the order of `llama3`. Raises MismatchError where model and spec have other parameters.
     """
     missing = dict(parameters(model))
+    together: dict[str, list[str]] = {}  # the experts of a layer are one parameter
     for name in shapes(spec):
+        together.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.", name), []).append(name)
+    for name, names in together.items():
         # from_hf knows weights only; a class with biases keeps the order of channels, so they go where their weights do
-        ((converted, tensor),) = adapter.from_hf({name.replace(".bias", ".weight"): source(name)}).items()
+        ((converted, tensor),) = adapter.from_hf(
+            {one.replace(".bias", ".weight"): source(one) for one in names}
+        ).items()
         if name.endswith(".bias"):
             converted = converted.replace(".weight", ".bias")
         if converted not in missing:

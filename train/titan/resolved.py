@@ -87,6 +87,7 @@ def _batch(training: Any) -> dict[str, Any]:
         "tp": dims.tp,
         "pp": dims.pp,
         "cp": dims.cp,
+        "ep": dims.ep,
         "dp": replicas,
         "seed": loader.dataset.settings.random_seed,
         "dataloader_workers": loader.num_workers,
@@ -97,6 +98,7 @@ def _model(training: Any) -> dict[str, Any]:
     (model,) = training.model_parts
     layer = next(iter(model.layers.values()))
     attention, computes_in = layer.attention, _computes_in(training)
+    experts = layer.moe.experts if layer.moe_enabled else None
     return {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for
@@ -105,7 +107,7 @@ def _model(training: Any) -> dict[str, Any]:
         "vocab_size": model.output.weight.shape[0],
         "num_layers": len(model.layers),
         "hidden_size": model.output.weight.shape[1],
-        "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1],
+        "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1] if experts is None else experts.w2.shape[2],
         "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
         # 0, which no model has, for a norm that takes torch's default
@@ -118,6 +120,7 @@ def _model(training: Any) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(model),
         "sliding_window": None,
         **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
+        **({} if experts is None else _routing(layer.moe)),
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
         "recompute": trainer.one_recompute(
@@ -125,6 +128,18 @@ def _model(training: Any) -> dict[str, Any]:
             for one in (getattr(layer, "_orig_mod", layer) for layer in model.layers.values())
         ),
         "fused_ops": _fused_ops(training, model),
+    }
+
+
+def _routing(moe: Any) -> dict[str, Any]:
+    """Return what decides the experts of a token, from the router of a layer."""
+    return {
+        "num_experts": moe.router.num_experts,
+        "experts_per_token": moe.router.top_k,
+        "routing": "balanced" if moe.router._debug_force_load_balance else "learned",
+        "router_auxiliary_loss": 0.0,
+        "shared_expert_size": 0 if moe.shared_experts is None else moe.shared_experts.w2.weight.shape[1],
+        "token_dropping": False,
     }
 
 
