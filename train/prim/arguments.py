@@ -21,10 +21,16 @@ from utils.models import ModelSpec, RopeScaling
 from utils.results.schema import SECTIONS
 
 WIDTH = 48
+OF_EXPERTS = (
+    *("num_experts", "experts_per_token", "shared_expert_size", "router_auxiliary_loss", "token_dropping", "routing"),
+)
+"""Keys of `resolved_config` of a mixture of experts alone."""
 _PRINTED = {
     row.resolved: key
     for row in ROWS
-    if row.resolved is not None and (key := getattr(entry_of(row, "prim"), "unchanged_key", None))
+    if row.resolved is not None
+    and row.resolved not in OF_EXPERTS
+    and (key := getattr(entry_of(row, "prim"), "unchanged_key", None))
 }
 FUSED_OPS = {
     name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")
@@ -102,6 +108,8 @@ class Arguments:
             # one of two arguments says otherwise, which older releases lack
             is_other = self.values.get("no_weight_decay_cond_type") or self.values.get("apply_wd_to_qk_layernorm")
             known["parameters_without_weight_decay"] = None if is_other else sum(flat_parameters(spec).values())
+            if self.values.get("num_experts"):
+                known |= self._routing()
             if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
                 known.pop("query_key_norm", None)
             why = dict.fromkeys(known, NOT_SAID) | {
@@ -140,6 +148,20 @@ class Arguments:
             "recompute": (said["recompute_granularity"] or "none") if "recompute_granularity" in said else None,
             "fused_ops": {key: said[name] for key, name in FUSED_OPS.items() if name in said}
             | ({"persist_layer_norm": not said["no_persist_layer_norm"]} if "no_persist_layer_norm" in said else {}),
+        }
+
+    def _routing(self) -> dict[str, Any]:
+        """Return what decides the experts of a token."""
+        said = self.values
+        has_loss = said["moe_router_load_balancing_type"] not in ("none", ["none"])
+        return {
+            "ffn_hidden_size": said["moe_ffn_hidden_size"],
+            "num_experts": said["num_experts"],
+            "experts_per_token": said["moe_router_topk"],
+            "routing": "balanced" if said.get("moe_router_force_load_balancing") else "learned",
+            "router_auxiliary_loss": float(said["moe_aux_loss_coeff"]) if has_loss else 0.0,
+            "shared_expert_size": said["moe_shared_expert_intermediate_size"] or 0,
+            "token_dropping": said["moe_expert_capacity_factor"] is not None,
         }
 
     def _parameter_count(self, spec: ModelSpec) -> int | None:

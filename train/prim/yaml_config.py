@@ -208,7 +208,7 @@ CHECKPOINT_VERSION = 3.0
 """`checkpoint_version` from which Megatron no longer reorders query, key and value."""
 _LAYER = (
     *("input_layernorm.weight", "self_attention.linear_qkv.weight", "self_attention.linear_proj.weight"),
-    *("pre_mlp_layernorm.weight", "mlp.linear_fc1.weight", "mlp.linear_fc2.weight"),
+    "pre_mlp_layernorm.weight",
 )
 CHECKPOINT: dict[str, Any] = {
     **{"finetune": True, "no_load_optim": True, "no_load_rng": True},
@@ -256,8 +256,11 @@ def _names(spec: ModelSpec, stage: int, stages: int) -> Iterator[tuple[str, str]
     is_first, is_last, layers = stage == 0, stage == stages - 1, spec.num_layers // stages
     if is_first:
         yield (name := "embedding.word_embeddings.weight"), name
+    experts = [f"mlp.experts.local_experts.{number}." for number in range(spec.num_experts)]
     in_layer = (
         *_LAYER,
+        *(["mlp.router.weight"] if experts else []),
+        *(f"{mlp}linear_fc{number}.weight" for mlp in experts or ["mlp."] for number in (1, 2)),
         *(["self_attention.linear_qkv.bias"] if spec.qkv_bias else []),
         *([f"self_attention.{letter}_layernorm.weight" for letter in "qk"] if spec.query_key_norm else []),
     )

@@ -115,7 +115,7 @@ ROWS = (
     MapRow("experts of a layer", shape("num_experts"), "num_experts"),
     MapRow("experts of a token", shape("experts_per_token"), "experts_per_token"),
     MapRow("weights of a token's experts", always("softmax over all, then scaled to a sum of 1")),
-    MapRow("feed-forward size of an expert", shape("ffn_hidden_size"), "ffn_hidden_size"),
+    MapRow("feed-forward size of an expert", shape("ffn_hidden_size")),
     MapRow("shared expert", always(0), "shared_expert_size"),
     MapRow("auxiliary loss of the router", always(0.0), "router_auxiliary_loss"),
     MapRow("bias that balances the experts", always(False)),

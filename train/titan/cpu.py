@@ -9,6 +9,7 @@ mixture-of-experts kernels, which none of our models has.
 from __future__ import annotations
 
 import collections
+import functools
 import sys
 import types
 from collections.abc import Callable
@@ -46,7 +47,9 @@ def redirect() -> None:
     sys.modules.update(stand_ins)
     import torchtitan.models.llama3
     import torchtitan.models.qwen3  # noqa: F401
+    from torchtitan.models.moe import utils
 
+    setattr(utils, "generate_permute_indices", functools.partial(utils.generate_permute_indices, use_cpu=True))  # noqa: B010
     for name in stand_ins:
         del sys.modules[name]
 
