@@ -8,6 +8,7 @@ Imports torch only: the ranks of Primus load it by its path (train/prim/on_cpu).
 
 from __future__ import annotations
 
+import builtins
 import functools
 import os
 import time
@@ -102,6 +103,8 @@ def redirect_primus() -> None:
     cuda.Event = cuda.default_stream = _Queue
     cuda.random.set_rng_state = _CUDA_ON_CPU["set_rng_state"]
     _use_gloo(torch.distributed)
+    # its router uses the name without defining it where TransformerEngine is missing, and megatron is not imported yet
+    builtins.te_general_gemm = None  # type: ignore[attr-defined]
     # Primus always has torch.profiler record the GPU too, where torch would find none
     profiler: Any = torch.autograd.profiler
     profile = profiler.profile

@@ -125,6 +125,14 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "SwiGLU": override("swiglu"),
     "experts of a layer": of_experts("", "num_experts"),
     **megatron_experts(""),
+    # AMD's YAML has its own kernels for both
+    "exchange of tokens": of_experts(
+        "",
+        "moe_token_dispatcher_type",
+        ("use_turbo_deepep", lambda kind: False),
+        ("turbo_sync_free_moe_stage", lambda kind: 0),
+    ),
+    "products of experts grouped": of_experts("", "moe_grouped_gemm", ("use_turbo_grouped_gemm", lambda on: False)),
     "bias of linear layers": override("add_bias_linear"),
     "QKV bias": override("add_qkv_bias"),
     "norm of queries and keys": override("qk_layernorm"),
