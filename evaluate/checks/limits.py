@@ -44,6 +44,8 @@ _SHAPE = {
     "norm_eps": "norm_epsilon",
     "rope_base": "rope_base",
     "query_key_norm": "query_key_norm",
+    "num_experts": "num_experts",
+    "experts_per_token": "experts_per_token",
 }
 """Properties that are the same in every size of a model: key of `resolved_config` and field of ModelSpec."""
 
@@ -123,8 +125,9 @@ def model_matches_name(result: Result) -> Iterator[str]:
     if spec is None:
         return
     ran = dict(result["resolved_config"])
-    # recorded only where it is true; a framework that tells of biases tells of it too
-    ran["query_key_norm"] = None if ran["qkv_bias"] is None else bool(ran.get("query_key_norm"))
+    # recorded only where there is one; a framework that tells of biases tells of them too
+    for key in ("query_key_norm", "num_experts", "experts_per_token"):
+        ran[key] = None if ran["qkv_bias"] is None else ran.get(key) or 0
     for key, field in _SHAPE.items():
         wanted = getattr(spec, field)
         if ran[key] is not None and not math.isclose(ran[key], wanted, rel_tol=FLOAT32_RELATIVE):

@@ -31,6 +31,7 @@ CONFIG = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
     "context_parallel_size": "cp",
+    "expert_parallel_size": "ep",
     "data_parallel_size": "dp",
     "gradient_accumulation": "gradient_accumulation",
     "num_gpus": "num_gpus",

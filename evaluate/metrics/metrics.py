@@ -75,6 +75,8 @@ def flops_per_token(result: Result, *, causal: bool) -> Figure:
         return unknown("FLOP", str(error))
     if resolved.get("vocab_size") is not None:
         spec = replace(spec, vocab_size=resolved["vocab_size"])
+    if spec.num_experts:
+        formula = formula.replace("6N", "6N_active")
     return Figure(spec.flops_per_token(result["training_config"]["sequence_length"], causal), "FLOP", formula)
 
 

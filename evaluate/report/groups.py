@@ -213,7 +213,8 @@ def _group_key(entry: Entry) -> GroupKey:
 def _row_key(entry: Entry) -> RowKey:
     result, config = entry.result, entry.result["training_config"]
     unit = "rank" if result["platform"] == "cpu" else "GPU"
-    split = ", ".join(f"{name.upper()} {config[name]}" for name in ("dp", "tp", "pp", "cp"))
+    names = ("dp", "tp", "pp", "cp", *(["ep"] if config["ep"] not in (None, 1) else []))
+    split = ", ".join(f"{name.upper()} {config[name]}" for name in names)
     layout = f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
     if (profile := config.get("profile") or NO_PROFILE) != NO_PROFILE:
         layout += f", profile of {profile}"  # never averaged with other runs

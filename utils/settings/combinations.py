@@ -9,6 +9,7 @@ from typing import Any
 
 from utils.errors import ConfigError
 from utils.frameworks import FRAMEWORKS, can_train, counterpart, in_all
+from utils.models import NAMES
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFILE, TOOLS, Profile
@@ -39,15 +40,16 @@ class Rules:
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tuple[str, ...]) -> tuple[str, ...]:
     """Return the frameworks to run; a vendor's own framework replaces that of the other vendor.
 
-    `all` leaves out a framework without a recipe of one of the models. Raises ConfigError for a framework that is named
-    and has no recipe of a model.
+    `all`, of frameworks or of models, leaves out a framework that has no recipe of any of the models, and each job
+    without a recipe (`RunConfig.jobs`). Raises ConfigError where both are named and one job has none.
     """
-    if asked == ("all",):
-        return tuple(name for name in in_all(platform) if all(can_train(name, model) for model in models))
-    meant = tuple(dict.fromkeys(counterpart(name, platform) or name for name in asked))
+    is_every = asked == ("all",)
+    meant = in_all(platform) if is_every else [counterpart(name, platform) or name for name in asked]
+    if is_every or models == NAMES:
+        return tuple(name for name in dict.fromkeys(meant) if any(can_train(name, model) for model in models))
     for name, model in itertools.product(meant, models):
         rules.refuse(not can_train(name, model), "FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
-    return meant
+    return tuple(dict.fromkeys(meant))
 
 
 def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int | None) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utils.errors import ConfigError, did_you_mean
+from utils.frameworks import can_train
 from utils.models import NAMES as MODEL_NAMES, ModelSpec, UnknownModelError, get as get_model
 from utils.settings import layers, profiling as profiles
 from utils.settings.combinations import (
@@ -149,12 +150,14 @@ class RunConfig:
         return self.output_dir / self.label if self.label else self.output_dir
 
     def jobs(self, count: int) -> list[tuple[str, str, int]]:
-        """Return framework, model and run of `count` runs of every job, in the order in which they run.
+        """Return framework, model and run of `count` runs of every job that can train, in the order in which they run.
 
         ORDER=interleaved runs every job once, then every job again, so that a drift of the machine affects all jobs
         alike.
         """
-        pairs = [(framework, model) for model in self.models for framework in self.frameworks]
+        pairs = [
+            (framework, model) for model in self.models for framework in self.frameworks if can_train(framework, model)
+        ]
         runs = range(1, count + 1)
         if self.order == "interleaved":
             return [(*pair, run) for run in runs for pair in pairs]
