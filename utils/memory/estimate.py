@@ -28,7 +28,7 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 BYTES_PER_GB = 1e9
-FORMULA = "live_tensors/v5"
+FORMULA = "live_tensors/v6"
 """Id of the formula in utils/memory/terms.py; change it with every change of a term."""
 USABLE = 0.95
 """Largest share of a device's memory for tensors; driver, libraries and fragmentation take the rest."""
@@ -109,7 +109,7 @@ def _add_up(stage: Stage) -> MemoryEstimate:
     terms = {
         "weights_gb": weight * stage.parameters,
         "gradients_gb": stage.gradients,
-        "optimizer_gb": state * stage.parameters,
+        "optimizer_gb": stage.optimizer,
         "activations_gb": stage.activations,
         "logits_gb": stage.logits,
         "workspace_gb": stage.workspace,

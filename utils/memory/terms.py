@@ -79,11 +79,6 @@ class Stage:
         return self.config.data_parallel_size * self.config.context_parallel_size
 
     @property
-    def key_value_size(self) -> int:
-        """Channels of all keys (or all values) of one layer, before tensor parallelism splits them."""
-        return self.spec.num_query_groups * self.spec.head_dim
-
-    @property
     def layers(self) -> int:
         """Number of layers of this stage."""
         return self.spec.num_layers // self.config.pipeline_parallel_size
@@ -92,13 +87,20 @@ class Stage:
     def layer_matrices(self) -> float:
         """Number of linear weights of one layer on this device."""
         hidden, ffn = self.spec.hidden_size, self.spec.ffn_hidden_size
-        whole = 2 * hidden * hidden + 2 * hidden * self.key_value_size + 3 * hidden * ffn
-        return whole / self.config.tensor_parallel_size
+        whole = 2 * hidden * (self.spec.query_size + self.spec.key_value_size)
+        whole += hidden * self.spec.num_experts if self.spec.num_experts else 3 * hidden * ffn
+        return whole / self.config.tensor_parallel_size + self.expert_matrices
+
+    @property
+    def expert_matrices(self) -> float:
+        """Number of weights of one layer's experts on this device; 0 without experts."""
+        experts = self.spec.num_experts / self.config.expert_parallel_size
+        return experts * 3 * self.spec.hidden_size * self.spec.ffn_hidden_size
 
     @property
     def layer_parameters(self) -> float:
         """Number of parameters of one layer on this device: linear weights, biases, two norms and those of heads."""
-        biases = self.spec.hidden_size + 2 * self.key_value_size if self.spec.qkv_bias else 0
+        biases = self.spec.query_size + 2 * self.spec.key_value_size if self.spec.qkv_bias else 0
         norms = 2 * self.spec.hidden_size + (2 * self.spec.head_dim if self.spec.query_key_norm else 0)
         return self.layer_matrices + biases / self.config.tensor_parallel_size + norms
 
@@ -136,6 +138,12 @@ class Stage:
         remainder = FP32_BYTES - self.width
         gradient = FP32_BYTES if self.config.gradient_dtype == "fp32" else BF16_BYTES
         return self.width, gradient, (remainder + moments) / self.optimizer_ranks
+
+    @property
+    def optimizer(self) -> float:
+        """Optimizer states. Those of an expert are split over the ranks that have it, fewer than all."""
+        shares = self.parameters + (self.config.expert_parallel_size - 1) * self.layers * self.expert_matrices
+        return self.bytes_per_parameter[2] * shares
 
     @property
     def is_sharded(self) -> bool:
@@ -195,15 +203,18 @@ class Stage:
         full: its input. selective, mega: all but the results of norms and activation function
         (train/mega/recompute.py); hf: its input, the results of linear layers and of attention (train/hf/model.py).
         """
-        hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.key_value_size
+        hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.spec.key_value_size
+        query, mlps = self.spec.query_size, self.spec.experts_per_token or 1
         if self.config.recompute == "full":
             return float(self.tokens * self.width * hidden)
         if self.config.recompute == "none":
             return self.layer_activations
+        if self.is_mega and self.spec.num_experts:
+            return self.layer_activations - self.tokens * self.mlp_bytes_per_token
         if self.is_mega:
             again = 2 * hidden + ffn / self.config.tensor_parallel_size
             return self.layer_activations - self.tokens * self.width * again
-        results = (hidden + 2 * keys) + hidden + hidden + 2 * ffn + hidden
+        results = (query + 2 * keys) + query + hidden + mlps * (2 * ffn + hidden) + self.spec.num_experts
         log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
         return self.tokens * (self.width * (hidden + results) + log_sum_exp) + self.layer_bytes_per_sequence
 
@@ -227,7 +238,7 @@ class Stage:
         """
         if not self.spec.query_key_norm:
             return 0.0
-        queries, keys = self.spec.hidden_size, self.key_value_size
+        queries, keys = self.spec.query_size, self.spec.key_value_size
         inverse = FP32_BYTES * (self.spec.num_attention_heads + self.spec.num_query_groups)
         of_input = self.width if self.is_fused else FP32_BYTES
         is_key_kept_anyway = self.is_mega and of_input == self.width
@@ -241,20 +252,34 @@ class Stage:
 
         Attention is flash or memory-efficient: inputs, result and log-sum-exp of each head, no attention weights.
         """
-        hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.key_value_size
+        query, keys = self.spec.query_size, self.spec.key_value_size
         norms = 2 * self.norm_bytes_per_token
         if self.is_mega:
             # QKV as one (the value is a view into it), rotated query and key, result
-            attention = (hidden + 2 * keys) + hidden + keys + hidden
-            # gate and up as one, their product; without a fused SwiGLU also SiLU of the gate, and up + 0
-            mlp = (2 + 1) * ffn + (0 if self.is_fused else 2 * ffn)
+            attention = (query + 2 * keys) + query + keys + query
         else:
             # rotated query and key, value, result; transformers repeats keys and values if there is a mask
-            attention = hidden + 2 * (hidden if self.is_windowed else keys) + hidden
-            # gate, up, their product; composed also SiLU of the gate
-            mlp = (3 if self.is_fused else 4) * ffn
+            attention = query + 2 * (query if self.is_windowed else keys) + query
         in_heads = FP32_BYTES * self.spec.num_attention_heads + self.query_key_norm_bytes_per_token
-        return norms + (self.width * (attention + mlp) + in_heads) / self.config.tensor_parallel_size
+        within = self.width * attention + self.mlp_bytes_per_token + in_heads
+        return norms + within / self.config.tensor_parallel_size
+
+    @property
+    def mlp_bytes_per_token(self) -> float:
+        """Memory that an MLP, or the router and the experts of a token, keep beside their input.
+
+        Of experts: for each choice a copy of the token (hf also the expert's result), its place and its weight; for
+        each expert the router's score and, in mega, whether it is chosen.
+        """
+        # gate and up, their product; composed also SiLU of the gate, and in mega up + 0
+        numbers = 3 if self.is_fused else 5 if self.is_mega else 4
+        if not self.spec.num_experts:
+            return self.width * numbers * self.spec.ffn_hidden_size
+        if self.is_mega and not self.is_fused:
+            numbers += 1  # the product before it is weighted
+        copies, places, score = (1, 20, self.width + 1) if self.is_mega else (2, 36, FP32_BYTES)
+        each = numbers * self.spec.ffn_hidden_size + copies * self.spec.hidden_size + 1
+        return self.spec.experts_per_token * (self.width * each + places) + self.spec.num_experts * score
 
     @property
     def layer_bytes_per_sequence(self) -> float:
@@ -362,7 +387,8 @@ class Stage:
         at a time.
         """
         ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
+        mlps = self.spec.experts_per_token or 1
         weight = self.layer_parameters if self.is_sharded else ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
         is_one_at_a_time = self.is_mega and self.config.recompute == "selective"
         again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
-        return self.width * self.tokens * ffn + self.gradient_width * weight + again
+        return self.width * self.tokens * mlps * ffn + self.gradient_width * weight + again
