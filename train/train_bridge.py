@@ -120,6 +120,10 @@ class Bridge(trainer.Framework):
         with mock.patch.object(loaders, "build_pretraining_data_loader", build_and_keep):
             pretrain(recipe, timed_step, callbacks=[Benchmark(recorder, lambda: kept[0], ready)])
 
+    def routers(self, built: Built) -> Any:
+        """Return the routers of all layers."""
+        return mega_resolved.routers(built.model)
+
     def facts(self, job: Job, built: Built) -> dict[str, Any]:
         """Return what was built."""
         schedule = built.scheduler

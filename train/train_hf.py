@@ -14,6 +14,7 @@ Reading order: `HuggingFace.run` -> `build` -> `run`.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -249,6 +250,11 @@ def run(training: BenchmarkTrainer, recorder: StepRecorder) -> None:
     recorder.merge_ranks()
 
 
+def _tokens_of(experts: int, output: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    chosen = output[2].flatten()
+    return torch.zeros(experts, dtype=torch.long, device=chosen.device).scatter_add_(0, chosen, torch.ones_like(chosen))
+
+
 class HuggingFace(trainer.Framework):
     """transformers' models under its Trainer."""
 
@@ -259,6 +265,11 @@ class HuggingFace(trainer.Framework):
         training = build(job.config, job.spec, source, data.dataset)
         training.when_built = lambda: ready(training, data.dataset)
         run(training, recorder)
+
+    def routers(self, built: BenchmarkTrainer) -> Any:
+        """Return the routers of all layers, whose last result has the numbers of the experts of each token."""
+        gates = [layer.mlp.gate for layer in built.model.model.layers]
+        return [(gate, functools.partial(_tokens_of, len(gate.weight))) for gate in gates]
 
     def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
         """Return what was built."""

@@ -160,6 +160,10 @@ class Mega(trainer.Framework):
         ready(training, data.dataset)
         run(job.config, training, recorder)
 
+    def routers(self, built: Training) -> Any:
+        """Return the routers of all layers."""
+        return mega_resolved.routers(built.model)
+
     def facts(self, job: Job, built: Training) -> dict[str, Any]:
         """Return what was built."""
         return mega_resolved.read(job.config, built.loader, built.model, built.optimizer, built.scheduler)

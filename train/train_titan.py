@@ -109,6 +109,11 @@ class Titan(trainer.Framework):
             training.close()
         recorder.merge_ranks()
 
+    def routers(self, built: BenchmarkTrainer) -> Any:
+        """Return the routers of all layers, which count the tokens themselves."""
+        (model,) = built.model_parts
+        return [(layer.moe.router, lambda output: output[2]) for layer in model.layers.values()]
+
     def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
         """Return what was built."""
         return titan_resolved.read(built, job)

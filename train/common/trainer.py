@@ -22,7 +22,7 @@ from train.common import kernels
 from train.common.weights import EqualWeights, WeightSource, combined_digest
 from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
-from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
+from train.job.recorder import CpuDevice, CudaDevice, ExpertTokens, StepRecorder
 from train.job.report import JobReport, MismatchError
 from train.profiling.recording import StepRecording, gather_files, warnings_of, write_profile
 from train.profiling.tools import RECORDINGS
@@ -99,6 +99,10 @@ class Framework(ABC):
     def facts(self, job: Job, built: Any) -> dict[str, Any]:
         """Return `resolved_config` as it is read back from the built objects, without `init`."""
 
+    def routers(self, built: Any) -> Iterable[tuple[Any, Callable[[Any], Any]]]:
+        """Return the routers of a mixture of experts, each with the function that counts its tokens of each expert."""
+        return ()
+
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the built objects are not what was asked: here, another model than the spec."""
         wrong = model_differences(job.spec, resolved)
@@ -161,6 +165,8 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
         reasons = {key: why for key, why in ABSENT.items() if resolved[key] is None} | resolved.get("reasons", {})
         report.resolved = resolved | {"init": "native" if source is None else "equal", "reasons": reasons}
         report.check_resolved()
+        if job.spec.num_experts:
+            report.recorder.experts = ExpertTokens(framework.routers(built))
         framework.check(job, built, report.resolved)
         if source is not None and fill is not None:
             fill(source)

@@ -20,7 +20,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -121,6 +121,45 @@ class Samples:
     allocated_gb: list[float] = field(default_factory=list)
 
 
+class ExpertTokens:
+    """Tokens that the routers of a model send to each expert, counted on the device, without waiting for it.
+
+    A layer that is computed again counts again, so `section` scales the numbers of a step to its tokens.
+    """
+
+    def __init__(self, routers: Iterable[tuple[Any, Callable[[Any], Any]]]) -> None:
+        """Watch modules, each with a function of its output that returns the tokens of each expert."""
+        self.steps: list[Any] = []
+        """Counts of each finished step, summed over layers and micro batches of this rank."""
+        self._counts: Any = 0
+        for module, count in routers:
+            module.register_forward_hook(lambda _, __, output, count=count: self._add(count(output)))
+
+    def _add(self, counts: Any) -> None:
+        self._counts = self._counts + counts.detach().long()
+
+    def end_step(self) -> None:
+        """Keep the counts of the step that has just ended."""
+        self.steps.append(self._counts)
+        self._counts = 0
+
+    def merge_ranks(self) -> None:
+        """Add up the counts of all ranks; every rank calls it."""
+        import torch
+
+        together = torch.stack(self.steps)
+        torch.distributed.all_reduce(together)
+        self.steps = together.tolist()
+
+    def section(self, chosen_in_a_step: int) -> dict[str, Any]:
+        """Return the section `experts` of a result; a step chooses tokens x layers x experts of a token times."""
+        shares = [[count / sum(step) for count in step] for step in self.steps]
+        return {
+            "tokens": [round(sum(column) * chosen_in_a_step) for column in zip(*shares, strict=True)],
+            "fullest_share": [max(step) for step in shares],
+        }
+
+
 class StepRecorder:
     """Records every step of one rank. Call `start` before the first step, `end_step` after each, then `merge_ranks`."""
 
@@ -162,6 +201,8 @@ class StepRecorder:
         self.steps_done = 0
         """Finished steps, the profiled ones included."""
         self._profiled = range(0) if profile is None else profile.steps
+        self.experts: ExpertTokens | None = None
+        """Of a mixture of experts."""
 
     def start(self) -> None:
         """Start the clock of the first step."""
@@ -212,6 +253,8 @@ class StepRecorder:
         else:
             self._add(step, ended, seconds, loss_value, norm, learning_rate)
         self.steps_done, self._waited_seconds = step, 0.0
+        if self.experts is not None:
+            self.experts.end_step()
         if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
             raise NonFiniteError(f"step {step}: loss {loss_value}, gradient norm {norm}")
         if self.is_reporter:
@@ -272,6 +315,8 @@ class StepRecorder:
         import torch
 
         distributed = torch.distributed
+        if self.experts is not None:
+            self.experts.merge_ranks()
         if not distributed.is_initialized() or distributed.get_world_size() == 1:
             return
         where = "cuda" if distributed.get_backend() == "nccl" else "cpu"

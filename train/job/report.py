@@ -134,6 +134,9 @@ class JobReport(AbstractContextManager["JobReport"]):
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
         if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
             result["warnings"].append(warning)
+        if recorder.experts is not None:
+            spec, tokens = self.job.spec, self.job.config.tokens_per_step
+            result["experts"] = recorder.experts.section(tokens * spec.num_layers * spec.experts_per_token)
         reserved = recorder.peak_reserved_gb
         of_profiler = ", the profiler's own included" if excluded and reserved is None else ""
         result["memory_metrics"] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -152,6 +152,11 @@ def _routing(mlp: Any) -> dict[str, Any]:
         "shared_expert_size": settings.moe_shared_expert_intermediate_size or 0,
         "token_dropping": settings.moe_expert_capacity_factor is not None,
     }
+
+
+def routers(model: Any) -> Iterable[tuple[Any, Callable[[Any], torch.Tensor]]]:
+    """Return the router of each layer, with the count of its tokens by expert: its map has a column for each."""
+    return [(layer.mlp.router, lambda output: output[1].sum(0)) for layer in gpt_of(model).decoder.layers]
 
 
 def optimizer_facts(optimizer: MegatronOptimizer, peak: float, least: float, warmup: float) -> dict[str, Any]:

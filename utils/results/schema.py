@@ -190,6 +190,10 @@ OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "open_files_limit": int,
         "locked_memory_gb": Number,
     },
+    "experts": {
+        "tokens": list,
+        "fullest_share": list,
+    },
     "repeats": {
         "runs": str,
         "least": int,
@@ -197,7 +201,8 @@ OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "target_percent": Number,
     },
 }
-"""`conditions` of train/machine/conditions.py, and `repeats`, the setting RUNS (RunsRule in results/performance.py).
+"""`conditions` of train/machine/conditions.py, `experts` of a mixture of experts (train/job/recorder.py: tokens of each
+expert, and of each step the share of the fullest one), and `repeats`, the setting RUNS (results/performance.py).
 Results of earlier versions and those read from logs lack the sections; where one is present, it is complete."""
 IDENTITY: dict[str, type | tuple[type, ...]] = {
     "platform": str,
@@ -227,6 +232,8 @@ CONTENTS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "environment_removed": (str, "an object of texts"),
     "licences": (str, "texts or null by name"),
     "throttled_percent": (Number, "an object of numbers"),
+    "tokens": (int, "a list of whole numbers"),
+    "fullest_share": (Number, "a list of numbers"),
     "throttle_before": (str, "a list of texts"),
     "throttle_after": (str, "a list of texts"),
 }
