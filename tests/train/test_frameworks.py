@@ -30,13 +30,14 @@ from tests.support.launching import (
     train,
 )
 from train.convert import ConversionError, check_source, convert
+from utils import models
 from utils.errors import ConfigError, ForeignFileError
 
 FULL = pytest.mark.full("real Bridge, NeMo and torchtitan, about 500 s with their environments")
 NOTED = (("note_samples", 16),)
 
 
-CURVES = {model: case(model, plants=NOTED) for model in ("llama", "qwen", "mistral", "qwen3")}
+CURVES = {model: case(model, plants=NOTED) for model in models.NAMES}
 CURVES["llama bf16"] = case("llama", *BF16, plants=NOTED)
 TORCH_ADAMW = "torch.optim.adamw.AdamW"
 SHORT = ("TRAIN_ITERS=2", "WARMUP_ITERS=1")
@@ -69,7 +70,7 @@ FRAMEWORKS = {
     # megatron-bridge 0.6.2, recipes/common.py and recipes/{llama,qwen}/h100
     "bridge": Framework(
         ("megatron-bridge", "0.6.2"),
-        ("llama", "qwen", "mistral", "qwen3", "llama bf16"),
+        (*models.NAMES, "llama bf16"),
         {
             ("llama", "optimizer.min_lr"): "min_lr: asked 0.0, built 3e-05",
             ("llama", "ddp.check_for_nan_in_grad"): "search for NaN in gradients: asked False, built True",
@@ -83,7 +84,10 @@ FRAMEWORKS = {
         ("ddp.nonsense", "model.nonsense"),
         {"optimizer"},
         ("TP=2",),
-        more={"four ranks": ("qwen", case("qwen", "PP=2", ranks=4))},  # rank 2 alone reports
+        more={
+            "four ranks": ("qwen", case("qwen", "PP=2", ranks=4)),  # rank 2 alone reports
+            "EP=2": ("qwen3moe", case("qwen3moe", "EP=2", ranks=2)),
+        },
     ),
     # nemo/collections/llm/recipes of nemo_toolkit 2.3.3, which has none of Qwen3: that of Qwen 2.5 7B has other traits
     "nemo": Framework(
@@ -107,7 +111,7 @@ FRAMEWORKS = {
     # torch.autocast, so that weights and residual stream stay float32: llama is 5e-5 apart in loss
     "titan": Framework(
         ("torchtitan", "0.2.2"),
-        ("llama", "qwen", "qwen3", "llama bf16"),
+        ("llama", "qwen", "qwen3", "qwen3moe", "llama bf16"),
         {
             ("llama", "optimizer.lr"): "lr: asked 0.001, built 0.0008",
             ("llama", "lr_scheduler.warmup_steps"): "warmup_iters: asked 2, built 200",
@@ -126,6 +130,7 @@ FRAMEWORKS = {
             "full": ("qwen short", case("qwen", *SHORT, "RECOMPUTE=full")),
             "selective": ("qwen short", case("qwen", *SHORT, "RECOMPUTE=selective")),
             "two ranks": ("llama", case("llama", ranks=2)),
+            "EP=2": ("qwen3moe", case("qwen3moe", "EP=2", ranks=2)),
             "two ranks in bf16": ("llama bf16", case("llama", *BF16, ranks=2)),
         },
     ),

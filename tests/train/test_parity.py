@@ -58,6 +58,7 @@ FAULTS = {
     "mistral with a wider window": case("mistral", spec={"sliding_window": 65}),
     "mistral with a narrower window": case("mistral", spec={"sliding_window": 63}),
     "qwen3 without norms of queries and keys": case("qwen3", spec={"query_key_norm": False}),
+    "qwen3moe with one more expert a token": case("qwen3moe", spec={"experts_per_token": 3}),
     "qwen3 with norms after rope": case("qwen3", plants=(("norm_after_rope",),)),
     "tied with a layer of its own": case("llama", plants=(("like_tied",),), spec=TIED | {"tie_word_embeddings": False}),
 }
@@ -67,6 +68,7 @@ ON_RANKS = {
     "tied PP=2": case("llama", "PP=2", spec=TIED, ranks=2),
     "qwen3 TP=2": case("qwen3", "TP=2", ranks=2),  # each rank has the norms' gradient of its own heads only
     "qwen TP=2": case("qwen", "TP=2", ranks=2),
+    "qwen3moe EP=2": case("qwen3moe", "EP=2", ranks=2),
     "llama PP=2 DP=2": case("llama", "PP=2", ranks=4),  # rank 2 alone has the loss and the right to report it
     # hooks fire for weights that were added in the product, and the tied weight waits for both of its gradients
     "tied overlapped": case("llama", plants=(*GPU, ("overlap",)), spec=TIED, ranks=2),

@@ -17,7 +17,13 @@ from tests.workers.memory_worker import SETTINGS
 from utils import models
 from utils.memory import estimate as memory
 
-PUBLISHED = {"llama": 8_030_261_248, "qwen": 7_615_616_512, "mistral": 7_241_732_096, "qwen3": 8_190_735_360}
+PUBLISHED = {
+    "llama": 8_030_261_248,
+    "qwen": 7_615_616_512,
+    "mistral": 7_241_732_096,
+    "qwen3": 8_190_735_360,
+    "qwen3moe": 30_532_122_624,
+}
 
 
 def counted(spec):
