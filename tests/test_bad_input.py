@@ -258,7 +258,7 @@ def test_a_slip_ends_in_one_line_that_names_the_remedy(
         got = in_process(module, rest, monkeypatch)
         said = capsys.readouterr().err
     else:
-        done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=600)
         got, said = done.returncode, done.stderr
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     assert (got, len(errors)) == (code, 1), said
@@ -305,7 +305,7 @@ def test_a_slip_in_a_settings_file_names_its_line_and_the_remedy(
     lines[lines.index(line)] = typed
     config.write_text("\n".join(lines) + "\n", errors="surrogateescape")
     command = [sys.executable, *CONFIGURE.split()[1:]]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     (error,) = done.stderr.splitlines()
     assert done.returncode == 2 and place in error and remedy in error
 
@@ -319,7 +319,7 @@ def test_a_pipe_that_is_closed_ends_a_command_quietly(typed: str, monkeypatch: p
     read, write = os.pipe()
     os.close(read)
     try:
-        done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False, timeout=120)
+        done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False, timeout=600)
     finally:
         os.close(write)
     assert done.returncode in (0, 128 + signal.SIGPIPE) and done.stderr == b""  # argparse ignores the closed pipe

@@ -118,7 +118,7 @@ def test_unknown_memory_of_the_card_is_one_line_and_another_card_can_be_named(tm
 def test_dry_run_prints_the_parts_and_neither_makes_nor_changes_an_environment(tmp_path):
     environment = os.environ | {"PLATFORM": "nvd", "RUNTIME": "native", "TPRIMAT_VENV": str(tmp_path / "venv")}
     command = [ROOT / "tprimat", "gpu-hour", "--dry-run", "--device", "H100", f"OUTPUT_DIR={tmp_path / 'output'}"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0 and len(ran.stdout.splitlines()) == 18, ran.stderr
     assert list(tmp_path.iterdir()) == []
 

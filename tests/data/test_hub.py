@@ -34,7 +34,7 @@ def fetch(hub, environment) -> Callable[..., tuple[str, str]]:
 
     def run(*files: str, repo: str = "some/text", **more: str) -> tuple[str, str]:
         command = [sys.executable, WORKER, "dataset", repo, *files]
-        ran = subprocess.run(command, env=environment | more, capture_output=True, text=True, timeout=120)
+        ran = subprocess.run(command, env=environment | more, capture_output=True, text=True, timeout=600)
         assert "Traceback" not in ran.stderr and TOKEN not in ran.stdout + ran.stderr, ran.stderr
         return ran.stdout, ran.stderr
 
@@ -223,7 +223,7 @@ def run(hub, tmp_path, environment, plain_tokenizer) -> Callable[..., tuple[list
 
     def prepare(*settings: str, wanted: int = 0, folder: Path = tmp_path, **more: str) -> tuple[list[Path], str]:
         command = [*PREPARE, *arguments(folder, *settings)]
-        ran = subprocess.run(command, cwd=ROOT, env=environment | more, capture_output=True, text=True, timeout=300)
+        ran = subprocess.run(command, cwd=ROOT, env=environment | more, capture_output=True, text=True, timeout=600)
         assert ran.returncode == wanted, ran.stderr
         assert "Traceback" not in ran.stderr and TOKEN not in ran.stdout + ran.stderr
         assert len([line for line in ran.stderr.splitlines() if line.startswith("error: ")]) == bool(wanted)
@@ -384,7 +384,7 @@ def test_a_run_killed_during_a_download_goes_on_with_that_file(hub, run, tmp_pat
     hub.fail(f"GET .*{shard(1)}", "slow")
     command = [*PREPARE, *arguments(tmp_path, C4, "SAMPLES=150")]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as killed:
-        assert reached.wait(120)
+        assert reached.wait(600)
         killed.send_signal(signal.SIGKILL)
     assert not list(tmp_path.rglob("text.bin")) and not list(tmp_path.rglob("text.jsonl"))
     (prefix,), _ = run(C4, "SAMPLES=150")
@@ -395,6 +395,6 @@ def test_a_run_killed_during_a_download_goes_on_with_that_file(hub, run, tmp_pat
 @pytest.mark.full("a preparation by its script, about 6 s")
 def test_the_script_goes_the_whole_path(run, tmp_path, environment) -> None:
     command = [ROOT / "shell" / "run_data.sh", *arguments(tmp_path, C4, "SAMPLES=150", "PLATFORM=cpu")]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stderr
     assert decoded(Path(ran.stdout.strip())) == TEXTS[:150]

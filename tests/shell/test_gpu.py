@@ -115,7 +115,7 @@ def test_a_named_process_on_a_gpu_is_ended_after_agreement_only(machine: Machine
     assert done.returncode == 2 and "add --yes" in done.stderr and process.poll() is None
     done = gpu_sh(machine, "--end", str(process.pid), "--yes")
     assert done.returncode == 0 and f"ended: process {process.pid}:" in done.stdout, done.stderr
-    assert process.wait(timeout=10) == -signal.SIGTERM
+    assert process.wait(timeout=600) == -signal.SIGTERM
 
 
 def test_a_process_that_ignores_the_first_signal_is_ended_too(
@@ -126,7 +126,7 @@ def test_a_process_that_ignores_the_first_signal_is_ended_too(
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     found = job_processes.look_up(process.pid)
     assert found is not None and gpu_command.end([found]) == []
-    assert process.wait(timeout=10) == -signal.SIGKILL
+    assert process.wait(timeout=600) == -signal.SIGKILL
 
 
 def test_a_number_that_another_process_has_by_now_is_never_signalled(sleepers: list[int]) -> None:

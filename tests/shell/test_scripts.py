@@ -55,7 +55,7 @@ def test_its_header_says_how_it_is_used(script: Path) -> None:
 def test_the_help_of_commands_has_one_form_and_needs_no_environment(script: Path, flag: str) -> None:
     """One sentence on what the command is for; then Usage, Reads, Writes, Exits and Example, in columns."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
-    done = subprocess.run([script, flag], cwd="/", env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([script, flag], cwd="/", env=environment, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     first, *lines = re.split("\n\n(positional arguments|options):", done.stdout)[0].splitlines()
     assert first.endswith(".") and len(first) <= 120
@@ -81,7 +81,7 @@ RUN = "name = sys.argv[1]; sys.argv = [name, '--help']; runpy.run_module(name, r
 
 
 def door(*arguments, folder=ROOT, path=DOOR):
-    return subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def commands():
@@ -117,7 +117,7 @@ def test_the_help_of_every_module_behind_a_command_needs_the_standard_library_on
         if 'if __name__ == "__main__"' in path.read_text(encoding="utf8"):
             command = [python, "-I", "-c", f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); {RUN}"]
             command.append(".".join(path.relative_to(ROOT).with_suffix("").parts))
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
             assert (done.returncode, done.stderr) == (0, "") and "--version" in done.stdout, command
 
 
@@ -143,7 +143,7 @@ COMPLETE = 'eval "$("$0" completion bash)"; COMP_WORDS=("$0" "$@") COMP_CWORD=$#
     ],
 )
 def test_completion_offers_the_commands_their_options_and_the_settings(words, offered):
-    done = subprocess.run(["bash", "-c", COMPLETE, DOOR, *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", COMPLETE, DOOR, *words], capture_output=True, text=True, timeout=600)
     assert (set(done.stdout.split()), done.stderr) == (offered, "")
 
 
@@ -239,7 +239,7 @@ def test_nsys_wraps_the_script_of_the_job_and_captures_the_profiled_steps_alone(
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     asked = (f"OUTPUT_DIR={tmp_path}/out", "PROFILE_RANKS=0")
     command = [ROOT / "shell" / "profile.sh", "nsys", "train_nvd_mega_llama.sh", *asked]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 7, done.stderr  # the exit code of nsys, which is that of the job
     said = json.loads(done.stdout)
     script = str(ROOT / "train" / "train_nvd_mega_llama.sh")

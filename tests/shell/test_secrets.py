@@ -87,7 +87,7 @@ def test_what_is_outside_the_grammar_ends_with_2_and_is_not_repeated(checkout, w
 
 
 def test_git_ignores_the_file():
-    ran = subprocess.run(["git", "-C", ROOT, "check-ignore", "-q", "secrets.env"], timeout=60)
+    ran = subprocess.run(["git", "-C", ROOT, "check-ignore", "-q", "secrets.env"], timeout=600)
     assert ran.returncode in (0, 128), "128: no git checkout"
 
 
@@ -110,7 +110,7 @@ def test_no_script_repeats_a_secret_that_it_refuses(script: Path) -> None:
         if (changes and not script.name.startswith("run_")) or (what == "a value" and script.name == "platform.sh"):
             continue  # which takes no such word, and ignores other settings
         environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PLATFORM": "cpu", **changes}
-        ran = subprocess.run([script, *arguments], env=environ, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([script, *arguments], env=environ, capture_output=True, text=True, timeout=600)
         assert (ran.returncode, ran.stderr.count("\n"), ran.stdout) == (2, 1, ""), (what, ran)
         assert TOKEN[:20] not in ran.stderr and ran.stderr.startswith("error: "), (what, ran)
 
@@ -122,7 +122,7 @@ WITH_BASH = [path for path in SCRIPTS if len(path.read_text(encoding="utf8").spl
 @pytest.mark.parametrize("script", WITH_BASH, ids=lambda path: path.name)
 def test_a_script_that_sh_reads_says_that_it_needs_bash(script: Path) -> None:
     """The twin is every other test, which starts it with bash."""
-    ran = subprocess.run(["dash", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(["dash", script], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1) and "needs bash" in ran.stderr, ran
 
 

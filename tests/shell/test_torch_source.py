@@ -25,7 +25,7 @@ def ask(platform: str, *folders: Path) -> subprocess.CompletedProcess[str]:
     # -S: without site-packages, where the real torch lies; -E is left out because PYTHONPATH brings the stand-ins
     command = [sys.executable, "-S", str(SCRIPT), "machine", platform]
     environment = {"PYTHONPATH": ":".join(map(str, folders))}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def add_package(folder: Path, name: str, version: str, code: str = "") -> None:

@@ -195,7 +195,7 @@ class Place:
             preexec_fn=drop_rights,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
 
     def purge(self, *arguments: str):

@@ -153,7 +153,7 @@ def launch(framework: str, model: str, folder: Path, prefix: Path, *settings: st
     command = [sys.executable, "-m", "train.launch", "--platform", "cpu", "--framework", framework, "--model", model]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, *SHORT, *where, *settings], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+        [*command, *SHORT, *where, *settings], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
     )
 
 

@@ -82,11 +82,11 @@ class RunningMatrix:
             time.sleep(0.05)
         return found
 
-    def wait_for_step(self, framework: str, step: int) -> None:
+    def wait_for_step(self, framework: str, step: int, run: int = 1) -> None:
         """Wait until a job has finished a step."""
 
         def is_there() -> bool:
-            logs = self.output.glob(f"logs/*train_cpu_{framework}_llama_run1_attempt*.log")
+            logs = self.output.glob(f"logs/*train_cpu_{framework}_llama_run{run}_attempt*.log")
             return any(int(number) >= step for log in logs for number in re.findall(r"Step (\d+)/", log.read_text()))
 
         self.wait_for(is_there)

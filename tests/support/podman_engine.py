@@ -70,7 +70,7 @@ def _kernel_forbids() -> str | None:
         ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt && mknod /mnt/node c 1 3"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     return f"the kernel forbids mounts and devices here: {done.stderr.strip()}" if done.returncode else None
 

@@ -17,7 +17,7 @@ import psutil
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "squeue")
 PARTITION = "two"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 600
 PATH = f"{os.environ['PATH']}:/usr/sbin"
 CONFIGURATION = """
 ClusterName=loopback
@@ -128,7 +128,7 @@ def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Itera
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -136,7 +136,7 @@ def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Itera
 
 def _idle_nodes(environment: dict[str, str]) -> int:
     answer = subprocess.run(
-        ["sinfo", "-h", "-N", "-o", "%T"], env=environment, capture_output=True, text=True, timeout=30
+        ["sinfo", "-h", "-N", "-o", "%T"], env=environment, capture_output=True, text=True, timeout=600
     )
     return answer.stdout.split().count("idle")
 

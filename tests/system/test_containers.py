@@ -141,7 +141,7 @@ def test_a_signal_in_the_middle_of_training_leaves_no_container_and_no_process(
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600
         while not re.search(r"  step \d+/3000", printed := log.read_text(errors="replace")):
             assert process.poll() is None and time.monotonic() < deadline, printed[-5000:]
             time.sleep(0.2)
@@ -149,7 +149,7 @@ def test_a_signal_in_the_middle_of_training_leaves_no_container_and_no_process(
         assert token not in podman.ask("container", "inspect", container), "a running container shows no secret"
         assert [line for line in command_lines() if str(output) in line]
         process.terminate()
-        code = process.wait(180)
+        code = process.wait(600)
     finally:
         if process.poll() is None:
             process.kill()
@@ -371,7 +371,7 @@ def verdicts(train, podman, checkout, tmp_path_factory):
         archives.append(shutil.copy(folder / "output.zip", folder.parent / f"{platform}.zip"))
     report = tmp_path_factory.mktemp("report")
     command = [sys.executable, "-m", "evaluate.compare", *archives, "--output", report]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     found = json.loads((report / "compare.json").read_text(encoding="utf8"))["verdicts"]
     return {(one["framework"]): one for one in found}

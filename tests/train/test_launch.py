@@ -207,7 +207,7 @@ def two(job):
             job.start(*where, "NODE_RANK=1", *of_second, ranks=NODE + ranks),
             job.start(*where, ranks=NODE + ranks),
         ]
-        said = [process.communicate(timeout=120)[0] for process in started]
+        said = [process.communicate(timeout=600)[0] for process in started]
         return [(process.returncode, text) for process, text in zip(started, said, strict=True)][::-1]
 
     return run
@@ -318,7 +318,7 @@ def test_two_nodes_give_one_result_with_the_curve_of_one(job, tmp_path):
     command = [sys.executable, "-m", "train.launch", *job.command(*MEETING, f"MASTER_PORT={free_port()}")]
     pipe = {"stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen([*command, f"NODE_RANK={node}"], **pipe) for node in (0, 1)]
-    said = [process.communicate(timeout=240)[0] for process in started]
+    said = [process.communicate(timeout=600)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], said
     two = store.read(only_result(job.output))
     assert two["label"] == "nodes2" and two["status"] == "ok" and two["resolved_config"]["num_gpus"] == 2

@@ -213,7 +213,7 @@ def test_under_torchrun_its_processes_are_the_ranks_of_all_nodes_and_of_one(tmp_
         world = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2}
         environment = common | {name: str(value) for name, value in world.items()}
         processes.append(subprocess.Popen([sys.executable, str(program), str(found)], env=environment, cwd=ROOT))
-    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    assert [process.wait(timeout=600) for process in processes] == [0] * 4
     rows = json.loads(found.read_text())
     assert [(one["name"], one["ranks"], one["nodes"]) for one in rows] == [
         *((name, 4, 2) for name in collectives.OPERATIONS),

@@ -33,7 +33,7 @@ from transformers import AutoTokenizer
 from data import encode
 from data.encoding import scale_out
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 600
 RARE = " \U00010940"
 """A letter that is newer than the tables of the reference engine."""
 FINISHED = 5

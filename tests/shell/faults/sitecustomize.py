@@ -1,7 +1,7 @@
 """Plants one fault into the ranks of a real trainer; Python imports this by itself from a folder on PYTHONPATH.
 
-TPRIMAT_TEST_FAULT is `framework:rank:step:name[:argument]`; rank may be `all`. The fault strikes when that rank ends
-that step.
+TPRIMAT_TEST_FAULT is `framework:rank:step:name[:argument]`, or several with commas between them, one for each run from
+the first on; one of them may be empty, and rank may be `all`. The fault strikes when that rank ends that step.
 """
 
 import ctypes
@@ -62,6 +62,13 @@ def plant(framework, rank, step, strike):
     StepRecorder.end_step = end_step
 
 
-if "RANK" in os.environ and os.environ.get("TPRIMAT_TEST_FAULT"):
-    _framework, _rank, _step, _name, *_arguments = os.environ["TPRIMAT_TEST_FAULT"].split(":")
-    plant(_framework, _rank, int(_step), partial(globals()[_name], *_arguments))
+def plant_that_of_this_run():
+    faults = os.environ["TPRIMAT_TEST_FAULT"].split(",")
+    run = int(sys.orig_argv[sys.orig_argv.index("--run-number") + 1])
+    if run <= len(faults) and faults[run - 1]:
+        framework, rank, step, name, *arguments = faults[run - 1].split(":")
+        plant(framework, rank, int(step), partial(globals()[name], *arguments))
+
+
+if os.environ.get("TPRIMAT_TEST_FAULT") and "--run-number" in sys.orig_argv and "RANK" in os.environ:
+    plant_that_of_this_run()

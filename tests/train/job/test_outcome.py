@@ -304,12 +304,12 @@ def test_killed_launcher_takes_its_ranks_along_and_the_next_one_removes_its_fold
         os.chown(place / "tprimat_theirs" / lock.name, 12345, 12345)
     before = sorted(place.rglob("*"))
     third = Launcher(tmp_path / "third", monkeypatch).start(ranks="result()")
-    assert third.communicate(timeout=60) and third.returncode == 0
+    assert third.communicate(timeout=600) and third.returncode == 0
     assert [path for path in before if not path.exists()] == [], "of a running launcher, of a user, no launcher's"
     running.send_signal(signal.SIGHUP)  # ignored, as under nohup
     time.sleep(0.5)
     assert running.poll() is None
     running.send_signal(signal.SIGTERM)
-    said = running.communicate(timeout=60)[0]
+    said = running.communicate(timeout=600)[0]
     assert running.returncode == 128 + signal.SIGTERM and "interrupted by SIGTERM" in said
     assert not os.path.isdir(used)  # noqa: PTH112

@@ -330,7 +330,7 @@ def two_ranks(tmp_path_factory):
         )
         for rank in (0, 1)
     ]
-    said = [process.communicate(timeout=120)[0] for process in ranks]
+    said = [process.communicate(timeout=600)[0] for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0]
     return [[json.loads(line) for line in text.splitlines()] for text in said]
 

@@ -29,7 +29,7 @@ RATES = [1e-3 / 3, 2e-3 / 3, 1e-3, 8.535534e-4, 5e-4, 1.464466e-4]
 
 
 def ended(process):
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 

@@ -95,7 +95,7 @@ def test_it_holds_all_results_and_what_belongs_to_them_as_they_are_and_a_manifes
 def test_the_standard_library_is_enough_and_others_can_read_it_with_their_own_tools(output, tmp_path):
     command = [sys.executable, "-S", "-m", "utils.housekeeping.archive", "--platform", "amd", f"OUTPUT_DIR={output}"]
     environ = {"PATH": os.environ["PATH"], "TP": "7"}  # nothing to do with files, so no GPU is asked for
-    ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)
     status = (output / "output.zip").stat()
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == f"{output}/output.zip: {len(PACKED) + 2} files, {status.st_size:,} bytes\n"
