@@ -163,6 +163,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
             "--tp": "tensor-parallel size",
             "--pp": "pipeline-parallel size",
             "--cp": "context-parallel size",
+            "--ep": "expert-parallel size",
         }.items()
     },
 }

@@ -9,7 +9,8 @@ the work rests on those of `unproven_work`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from evaluate.fairness import losses, pair_conditions
 from evaluate.fairness.environment import attention, environment, fused_ops, of_hf, product
@@ -60,12 +61,14 @@ ONLY_IF_TRUE = {
     "experts_per_token": "experts of a token",
     "shared_expert_size": "size of a shared expert",
     "routing": "routing",
+    "router_dtype": "precision of the router",
     "router_auxiliary_loss": "auxiliary loss of the router",
     "token_dropping": "tokens dropped",
     "tie_word_embeddings": "embedding shared with the output layer",
     "query_key_norm": "norm of queries and keys",
 }
-"""Part of the model; `resolved_config` holds the key only where it is true, and two sides without it give no item."""
+"""Part of the model; `resolved_config` holds the key only of a model with the trait, and two sides without it give no
+item."""
 FLOAT32_PRODUCTS = "products of float32"
 """Item on TF32 (`high`) against IEEE float32 (`highest`), of trainings in fp32 only."""
 MEANS = _names_of("means") | {
@@ -106,7 +109,8 @@ LESS_THAN_ADAM = ("8bit", "4bit", "fp8", "bnb", "bitsandbytes", "adafactor", "li
 STATES = (BLOCKING, UNKNOWN, ALLOWED, SAME)
 BY_EFFECT = (
     *("proof of model and data", "model", "model size", "number of parameters", "layers", "hidden size"),
-    *("feed-forward size", "attention heads", "query groups", "vocabulary", "attention window"),
+    *("feed-forward size", "experts of a layer", "experts of a token", "size of a shared expert", "routing"),
+    *("tokens dropped", "attention heads", "query groups", "vocabulary", "attention window"),
     *(
         "precision",
         "sequence length",
@@ -116,7 +120,8 @@ BY_EFFECT = (
         "global batch",
         "gradient accumulation",
     ),
-    *("tensor parallel size", "pipeline parallel size", "context parallel size", "data parallel size"),
+    *("tensor parallel size", "pipeline parallel size", "context parallel size", "expert parallel size"),
+    "data parallel size",
     *("recomputed activations", "setting", "time outside the steps", "waiting for data"),
     *("power cap", "clocks", "partition", "slowing down", "other work", "NUMA balancing"),
     "environment",
@@ -203,7 +208,7 @@ def _resolved(sides: Sides) -> Iterator[Item]:
         for key, name in keys.items():
             if key == "attention_backend":
                 yield attention(sides, state)
-            else:
+            elif key != "ep" or any(one["resolved_config"].get("num_experts") for side in sides for one in side):
                 yield _item(name, _of_setting(sides, key), state)
     if any("fp32" in side for side in values(sides, "resolved_config", "precision")):
         products = values(sides, "resolved_config", "float32_matmul_precision")
@@ -213,10 +218,14 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     yield from product(sides)
     yield from of_hf(sides, means)
     for key, name in ONLY_IF_TRUE.items():
-        traits = [[one["resolved_config"].get(key, False) for one in side] for side in sides]
-        if any(traits[0] + traits[1]):
-            yield compared(name, traits, BLOCKING)
+        if any(key in one["resolved_config"] for side in sides for one in side):
+            yield compared(name, [[_trait(one["resolved_config"], key) for one in side] for side in sides], BLOCKING)
     yield from _optimizer(sides)
+
+
+def _trait(ran: Mapping[str, Any], key: str) -> Any:
+    """Return a trait of a model, false where it has none; None if nothing of the model was read back."""
+    return ran.get(key, None if ran["num_layers"] is None else False)
 
 
 def _of_setting(sides: Sides, key: str) -> Values:

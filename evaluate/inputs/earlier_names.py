@@ -6,6 +6,7 @@ text names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -135,6 +136,10 @@ def filled(name: str, known: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 
 def named_in(text: str) -> list[str]:
-    """Return the models whose names occur in `text`, without a name that is a part of another one that occurs."""
-    found = [name for name in NAMES if name in text.lower()]
+    """Return the models whose names occur in `text`, without a name that is a part of another one that occurs.
+
+    The mixture of experts has the name of its release too, Qwen3-30B-A3B.
+    """
+    text = re.sub("qwen3[-_]?30b[-_]?a3b", "qwen3moe", text.lower())
+    found = [name for name in NAMES if name in text]
     return [name for name in found if not any(name != other and name in other for other in found)]

@@ -31,7 +31,7 @@ FEW_STEPS = 3
 """Up to this count all steps belong to the warm-up that a summary excludes (utils/results/performance.py)."""
 
 
-SIZES = ("global_batch_size", "sequence_length", "micro_batch_size", "tp", "pp", "cp", "max_steps", "num_gpus")
+SIZES = ("global_batch_size", "sequence_length", "micro_batch_size", "tp", "pp", "cp", "ep", "max_steps", "num_gpus")
 SAID = ("model", "model_size", "platform", "method", "label", "run", *SIZES, "precision", "device_name")
 """Names of the facts that the user may give on a run. The log must not contradict the sizes."""
 Given = Mapping[str, Any]

@@ -81,6 +81,7 @@ def seeds(*by_run: int) -> Change:
 
 P2P = environment(NCCL_P2P_DISABLE="1")
 NO_ENVIRONMENT = unknown("provenance", "environment")
+BALANCED, EP8 = settings(routing="balanced"), settings(ep=8)
 TP4 = settings(tp=4, dp=2, gradient_accumulation=32)
 ADAM8 = ran(optimizer="torchao.optim.adam.AdamW8bit")
 SDMA, NVLS = "where copies take compute units", "where reductions in the switch are off"
@@ -91,6 +92,13 @@ ADAM4, BEST = ran(optimizer="torchao.optim.adam.AdamW4bit"), of(method="best")
 HOT, SHARED = stated(throttled_percent={"hw_thermal_slowdown": 95.0}), stated(other_processes=3)
 BRAKE = into("energy_metrics", throttled_percent={"hw_power_brake_slowdown": 60.0})
 UNKNOWN_DEFAULT = {"power_cap_watts": 700.0, "default_power_cap_watts": None}
+
+
+EXPERTS = ran(
+    **{"num_experts": 128, "experts_per_token": 8, "shared_expert_size": 0, "token_dropping": False},
+    **{"routing": "learned", "router_dtype": "bfloat16", "router_auxiliary_loss": 0.0},
+)
+"""A mixture of experts, as it is read back."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,20 @@ FAULTS = {
         ran(tie_word_embeddings=True),
     ),
     "qk norm": Fault(ran(query_key_norm=True), nothing, "norm of queries and keys differs", ran(query_key_norm=True)),
+    "one side with experts": Fault(EXPERTS, nothing, "experts of a layer differs: 128 against false", EXPERTS),
+    **{
+        f"{name} with experts": Fault(EXPERTS, each(EXPERTS, change), f"{item} differs: {of_nvd} against", twin)
+        for name, item, of_nvd, change, twin in (
+            ("experts", "experts of a layer", 128, ran(num_experts=64), each(EXPERTS, ran(num_experts=64))),
+            ("experts a token", "experts of a token", 8, ran(experts_per_token=9), EXPERTS),
+            ("shared expert", "size of a shared expert", 0, ran(shared_expert_size=768), EXPERTS),
+            ("dropped tokens", "tokens dropped", "false", ran(token_dropping=True), EXPERTS),
+            ("routing", "routing", "learned", BALANCED, each(EXPERTS, BALANCED)),
+            ("router", "precision of the router", "bfloat16", ran(router_dtype="float32"), EXPERTS),
+            ("auxiliary loss", "auxiliary loss of the router", 0, ran(router_auxiliary_loss=1e-3), EXPERTS),
+            ("EP", "expert parallel size", 1, EP8, (each(EXPERTS, BEST, EP8), each(EXPERTS, BEST))),
+        )
+    },
     "data": Fault(nothing, into("fingerprint", dataset_bin_sha256="7" * 64), "data differs"),
     "order": Fault(nothing, into("fingerprint", token_stream_sha256="7" * 64), "tokens of the first batches in order"),
     "tokenizer": Fault(nothing, into("fingerprint", tokenizer_sha256="7" * 64), "tokenizer differs"),

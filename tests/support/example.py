@@ -16,6 +16,7 @@ _CONFIG = {
     "tp": 1,
     "pp": 1,
     "cp": 1,
+    "ep": 1,
     "dp": 1,
     "precision": "fp32",
     "fp8_recipe": "none",
@@ -59,7 +60,7 @@ _RESULT: dict[str, Any] = {
         "driver_version": None,
         "reasons": {"gpu_cores": "no GPU", "software_version": "no GPU", "driver_version": "no GPU"},
     },
-    "training_config": {**_CONFIG, "dataset": "synth", "layers": "auto", "profile": "none"},
+    "training_config": {**_CONFIG, "dataset": "synth", "layers": "auto", "routing": "learned", "profile": "none"},
     "resolved_config": {
         **_CONFIG,
         "parameter_count": 1_901_696,

@@ -69,6 +69,7 @@ ON_RANKS = {
     "qwen3 TP=2": case("qwen3", "TP=2", ranks=2),  # each rank has the norms' gradient of its own heads only
     "qwen TP=2": case("qwen", "TP=2", ranks=2),
     "qwen3moe EP=2": case("qwen3moe", "EP=2", ranks=2),
+    "qwen3moe PP=2": case("qwen3moe", "PP=2", ranks=2),
     "llama PP=2 DP=2": case("llama", "PP=2", ranks=4),  # rank 2 alone has the loss and the right to report it
     # hooks fire for weights that were added in the product, and the tied weight waits for both of its gradients
     "tied overlapped": case("llama", plants=(*GPU, ("overlap",)), spec=TIED, ranks=2),
@@ -77,13 +78,15 @@ ON_RANKS = {
 OF_GROUPS = {"adam_eps": 1e-5, "beta1": 0.8, "weight_decay": 0.3}
 OF_LLAMA = OF_GROUPS | {"norm_eps": 3e-3, "lr": 0.5, "warmup_iters": 7, "clip_grad": 5.0, "init_std": 0.5}
 OF_LLAMA |= {"dataloader_workers": 3}
+OF_ROUTER = {"experts_per_token": 3, "router_auxiliary_loss": 0.25}
 CHANGES = {
     "mega": {
         "llama": OF_LLAMA | {"min_lr": 0.25, "overlap_grad_reduce": True},
         "qwen": {"qkv_bias": False},
         "mistral": {"sliding_window": 10, "rope_base": 1000.0},
+        "qwen3moe": OF_ROUTER | {"router_dtype": "float64", "token_dropping": 1, "shared_expert_size": 32},
     },
-    "hf": {"llama": OF_LLAMA, "qwen": {"qkv_bias": False}, "mistral": {"sliding_window": 10}},
+    "hf": {"llama": OF_LLAMA, "qwen": {"qkv_bias": False}, "mistral": {"sliding_window": 10}, "qwen3moe": OF_ROUTER},
 }
 """What is changed in the built objects, with the value that must be read back, by framework and model."""
 
@@ -91,8 +94,8 @@ CHANGES = {
 def changed(framework):
     """Return the cases whose built objects are changed."""
     cases = {f"{model} changed": case(model, plants=(("change", *keys),)) for model, keys in CHANGES[framework].items()}
-    for key in ("query_key_norm", "query_epsilon"):
-        cases[f"qwen3 {key}"] = case("qwen3", plants=(("change", key),))
+    for model, key in (("qwen3", "query_key_norm"), ("qwen3", "query_epsilon"), ("qwen3moe", "routing")):
+        cases[f"{model} {key}"] = case(model, plants=(("change", key),))
     return cases
 
 
@@ -257,7 +260,7 @@ def test_both_frameworks_read_back_the_same_model(trained, name):
     assert differ == {"layer_implementation", "fused_ops", "distributed_optimizer", "hf_kernels"}
     assert hf["hf_kernels"] == "stock" and not any(hf["fused_ops"].values())
     assert mega["parameter_count"] == spec.parameter_count
-    matrices = spec.matmul_parameter_count + spec.vocab_size * spec.hidden_size
+    matrices = spec.matmul_parameter_count + spec.idle_parameter_count + spec.vocab_size * spec.hidden_size
     assert mega["parameters_without_weight_decay"] == spec.parameter_count - matrices, "norms and biases"
     assert (mega["rope_scaling"] is None) == (spec.rope_scaling is None)
     assert mega.get("query_key_norm", False) == spec.query_key_norm
@@ -280,21 +283,27 @@ def test_changing_what_was_built_changes_resolved_config_and_stops_the_job(train
     for key, wanted in CHANGES[framework][model].items():
         assert before[key] != pytest.approx(wanted)
         assert after[key] == pytest.approx(wanted)
-    asked = {"llama": "lr: asked 0.001, built 0.5", "qwen": "qkv_bias: asked True, built False"}
-    assert asked.get(model, "sliding_window: asked 64, built 10") in ran.refused
+    asked = {
+        "llama": ["lr: asked 0.001, built 0.5"],
+        "qwen": ["qkv_bias: asked True, built False"],
+        "mistral": ["sliding_window: asked 64, built 10"],
+        "qwen3moe": [f"{key}: asked" for key in CHANGES[framework][model]],
+    }
+    assert [words for words in asked[model] if words not in ran.refused] == []
 
 
 @FULL
 @BOTH
 @pytest.mark.parametrize(
-    ("key", "reason"),
+    ("name", "reason"),
     [
-        ("query_key_norm", "query_key_norm: asked True, built False"),
-        ("query_epsilon", "norms of one layer: got epsilons 1e-06, 0.003, wanted one for all"),
+        ("qwen3 query_key_norm", "query_key_norm: asked True, built False"),
+        ("qwen3 query_epsilon", "norms of one layer: got epsilons 1e-06, 0.003, wanted one for all"),
+        ("qwen3moe routing", "routing: asked 'learned', built '"),
     ],
 )
-def test_norms_of_queries_and_keys_that_are_not_as_asked_stop_the_job(trained, framework, key, reason):
-    assert reason in trained(framework, f"qwen3 {key}").refused
+def test_norms_of_queries_and_keys_and_a_routing_that_are_not_as_asked_stop_the_job(trained, framework, name, reason):
+    assert reason in trained(framework, name).refused
 
 
 # FusedAdamW

@@ -145,8 +145,21 @@ def _mega_layer(built: Any) -> Any:
     return built.model.module.decoder.layers[0]
 
 
+def _mega_rule(built: Any) -> Any:
+    """Return the settings that the routers of mega read, with an auxiliary loss of the first one that is not 0."""
+    router = _mega_layer(built).mlp.router
+    router.routing_type = "aux_loss"
+    return router.config
+
+
 def _hf_layer(built: Any) -> Any:
     return built.model.model.layers[0]
+
+
+def _hf_rule(built: Any) -> Any:
+    """Return the settings of hf's model, which then adds the auxiliary loss of its routers."""
+    built.model.config.output_router_logits = True
+    return built.model.config
 
 
 OF_BASE_1000 = 1000.0 ** (-torch.arange(0, 1, 0.125))
@@ -172,6 +185,12 @@ CHANGES: dict[str, dict[str, Change]] = {
         "init_std": (lambda built: built.model.module.config, "init_method_std", 0.5),
         "dataloader_workers": (lambda built: built.loader, "num_workers", 3),
         "rope_base": (lambda built: built.model.module.rotary_pos_emb, "inv_freq", OF_BASE_1000),
+        "experts_per_token": (lambda built: _mega_layer(built).mlp.router, "topk", 3),
+        "router_auxiliary_loss": (_mega_rule, "moe_aux_loss_coeff", 0.25),
+        "router_dtype": (_mega_rule, "moe_router_dtype", "fp64"),
+        "token_dropping": (_mega_rule, "moe_expert_capacity_factor", 1.0),
+        "shared_expert_size": (_mega_rule, "moe_shared_expert_intermediate_size", 32),
+        "routing": (_mega_rule, "moe_router_force_load_balancing", True),
     },
     "train.train_hf": OF_GROUP
     | {
@@ -185,6 +204,9 @@ CHANGES: dict[str, dict[str, Change]] = {
         "clip_grad": (lambda built: built.args, "max_grad_norm", 5.0),
         "init_std": (lambda built: built.model.config, "initializer_range", 0.5),
         "dataloader_workers": (lambda built: built.args, "dataloader_num_workers", 3),
+        "experts_per_token": (lambda built: _hf_layer(built).mlp.gate, "top_k", 3),
+        "router_auxiliary_loss": (_hf_rule, "router_aux_loss_coef", 0.25),
+        "routing": (lambda built: _hf_layer(built).mlp.gate, "norm_topk_prob", False),
     },
 }
 """Holder in the built training, name there and another value, by key of `resolved_config` and trainer."""

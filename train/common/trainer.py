@@ -54,7 +54,10 @@ ABSENT = {
     "sliding_window": "this model attends to every earlier token",
 }
 """Reason for each trait that a model lacks, for the `reasons` of its resolved configuration."""
-OF_TRAITS = ("tie_word_embeddings", "query_key_norm", "num_experts", "experts_per_token")
+OF_TRAITS = (
+    *("tie_word_embeddings", "query_key_norm", "num_experts", "experts_per_token"),
+    *("shared_expert_size", "router_auxiliary_loss", "token_dropping"),  # no model here has one
+)
 AS_ASKED: dict[str, Callable[[Any], Any]] = {
     "gradient_reduce_dtype": lambda name: name == "float32",
     # `resolved_config` has these keys only of a model that has the trait
@@ -307,7 +310,9 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
     if resolved["num_layers"] is not None:  # the configuration is known
         found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
         for key in OF_TRAITS:  # `resolved_config` has them only of a model that has the trait
-            found[key] = (getattr(spec, key), resolved.get(key, 0))
+            found[key] = (getattr(spec, key, 0), resolved.get(key, 0))
+        dtype = resolved["parameter_dtype"]
+        found["router_dtype"] = (dtype, resolved.get("router_dtype", dtype))
     return [
         f"{key}: asked {value!r}, built {built!r}"
         for key, (value, built) in found.items()
@@ -318,6 +323,11 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
             and math.isclose(value, built, rel_tol=FLOAT32_RELATIVE)
         )
     ]
+
+
+def learned(others: Mapping[str, Any]) -> str:
+    """Return the name of a rule that gives a token the experts which its router prefers, with what else it does."""
+    return ", ".join(("learned", *(f"{name} {value}" for name, value in others.items())))
 
 
 def require_built(title: str, wrong: Sequence[str]) -> None:

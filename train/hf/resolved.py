@@ -97,7 +97,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         "sliding_window": getattr(model.model.config, "sliding_window", None),
         **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
         **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, head_dim)) == 2 else {}),
-        **({} if router is None else _routing(settings, router)),
+        **({} if router is None else _routing(settings, router, computes_in)),
         "attention_backend": _attention_backend(training),
         "layer_implementation": class_of(model).__name__,
         "init_std": settings.initializer_range,
@@ -107,12 +107,13 @@ def _model(training: Trainer) -> dict[str, Any]:
     }
 
 
-def _routing(settings: Any, router: Any) -> dict[str, Any]:
+def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> dict[str, Any]:
     """Return what decides the experts of a token; the router's auxiliary loss counts only if its logits are kept."""
     return {
         "num_experts": router.weight.shape[0],
         "experts_per_token": router.top_k,
-        "routing": "learned",
+        "routing": trainer.learned({} if router.norm_topk_prob else {"norm_topk_prob": False}),
+        "router_dtype": name_of(computes_in),
         "router_auxiliary_loss": settings.router_aux_loss_coef if settings.output_router_logits else 0.0,
         "shared_expert_size": 0,
         "token_dropping": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -33,6 +34,15 @@ FUSED_OPS = (
     "gradient_accumulation_fusion",
 )
 HEAD_NORMS = ("q_layernorm", "k_layernorm")
+RULE = {
+    "moe_router_score_function": "softmax",
+    "moe_router_pre_softmax": False,
+    "moe_router_topk_scaling_factor": None,
+    "moe_router_num_groups": None,
+    "moe_router_enable_expert_bias": False,
+    "moe_input_jitter_eps": None,
+}
+"""Settings of megatron-core that decide the experts of a token and their weights, as the models here have them."""
 
 
 def read(
@@ -120,7 +130,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "sliding_window": None if window is None else window[0] + 1,
         **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
         **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2 else {}),
-        **({} if experts is None else _routing(layer.mlp)),
+        **({} if experts is None else _routing(layer.mlp, dtype)),
         "attention_backend": _attention_backend(gpt)
         if is_local
         else f"transformer_engine:{settings.attention_backend.name}",
@@ -138,17 +148,23 @@ def _ffn(mlp: Any) -> int:
     return int(getattr(linear, "weight0", getattr(linear, "weight", None)).shape[1])
 
 
-def _routing(mlp: Any) -> dict[str, Any]:
-    """Return what decides the experts of a token, from the router of a layer."""
-    settings = mlp.router.config
-    balancing = settings.moe_router_load_balancing_type
-    is_balanced = settings.moe_router_force_load_balancing
-    kinds = [balancing] if isinstance(balancing, str) else balancing
+def _routing(mlp: Any, dtype: torch.dtype) -> dict[str, Any]:
+    """Return what decides the experts of a token, from the router of a layer whose other weights have a dtype.
+
+    An auxiliary loss is the sum of its coefficients, that of the z-loss included. A rule other than `learned` has the
+    values of megatron-core that differ.
+    """
+    router = mlp.router
+    settings = router.config
+    others = {name: value for name, usual in RULE.items() if (value := getattr(settings, name)) != usual}
+    others |= {"routing": router.routing_type} if router.routing_type == "sinkhorn" else {}
+    losses = [router.get_aux_loss_coeff(kind) for kind in ("aux_loss", "seq_aux_loss", "global_aux_loss")]
     return {
-        "num_experts": mlp.router.weight.shape[0],
-        "experts_per_token": mlp.router.topk,
-        "routing": "balanced" if is_balanced else "learned",
-        "router_auxiliary_loss": 0.0 if kinds == ["none"] else settings.moe_aux_loss_coeff,
+        "num_experts": router.weight.shape[0],
+        "experts_per_token": router.topk,
+        "routing": "balanced" if settings.moe_router_force_load_balancing else trainer.learned(others),
+        "router_dtype": {"fp32": "float32", "fp64": "float64"}.get(settings.moe_router_dtype, name_of(dtype)),
+        "router_auxiliary_loss": math.fsum([*losses, settings.moe_z_loss_coeff or 0]),
         "shared_expert_size": settings.moe_shared_expert_intermediate_size or 0,
         "token_dropping": settings.moe_expert_capacity_factor is not None,
     }

@@ -44,6 +44,7 @@ SAME_WORK = (
     "num_gpus",
     "tp",
     "pp",
+    "ep",
     "precision",
 )
 """Settings that decide how long a job takes."""

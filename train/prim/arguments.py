@@ -153,12 +153,14 @@ class Arguments:
     def _routing(self) -> dict[str, Any]:
         """Return what decides the experts of a token."""
         said = self.values
+        dtypes = {"fp32": "float32", "fp64": "float64"}
         has_loss = said["moe_router_load_balancing_type"] not in ("none", ["none"])
         return {
             "ffn_hidden_size": said["moe_ffn_hidden_size"],
             "num_experts": said["num_experts"],
             "experts_per_token": said["moe_router_topk"],
             "routing": "balanced" if said.get("moe_router_force_load_balancing") else "learned",
+            "router_dtype": dtypes.get(said["moe_router_dtype"], str(said["params_dtype"]).removeprefix("torch.")),
             "router_auxiliary_loss": float(said["moe_aux_loss_coeff"]) if has_loss else 0.0,
             "shared_expert_size": said["moe_shared_expert_intermediate_size"] or 0,
             "token_dropping": said["moe_expert_capacity_factor"] is not None,

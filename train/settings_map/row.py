@@ -112,6 +112,11 @@ def has_experts(config: RunConfig, spec: ModelSpec) -> bool:
     return spec.num_experts > 0
 
 
+def of_mixture(wanted: Wanted) -> Wanted:
+    """Return the rule of a row that a mixture of experts alone has; it gives None for other models."""
+    return lambda config, spec: wanted(config, spec) if spec.num_experts else None
+
+
 def is_balanced(config: RunConfig, spec: ModelSpec) -> bool:
     """Return whether the framework sends each expert as many tokens, whatever the router says."""
     return config.routing == "balanced"

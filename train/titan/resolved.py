@@ -120,7 +120,7 @@ def _model(training: Any) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(model),
         "sliding_window": None,
         **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
-        **({} if experts is None else _routing(layer.moe)),
+        **({} if experts is None else _routing(layer.moe, computes_in)),
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
         "recompute": trainer.one_recompute(
@@ -131,12 +131,13 @@ def _model(training: Any) -> dict[str, Any]:
     }
 
 
-def _routing(moe: Any) -> dict[str, Any]:
+def _routing(moe: Any, computes_in: torch.dtype) -> dict[str, Any]:
     """Return what decides the experts of a token, from the router of a layer."""
     return {
         "num_experts": moe.router.num_experts,
         "experts_per_token": moe.router.top_k,
         "routing": "balanced" if moe.router._debug_force_load_balance else "learned",
+        "router_dtype": name_of(computes_in),
         "router_auxiliary_loss": 0.0,
         "shared_expert_size": 0 if moe.shared_experts is None else moe.shared_experts.w2.weight.shape[1],
         "token_dropping": False,

@@ -27,6 +27,7 @@ _ARGUMENTS = {
     "tensor_model_parallel_size": "tp",
     "pipeline_model_parallel_size": "pp",
     "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
     "data_parallel_size": "dp",
     "seed": "seed",
     "lr": "lr",
@@ -41,7 +42,7 @@ _ARGUMENTS = {
 }
 _WHOLE = (
     *("world_size", "sequence_length", "global_batch_size", "micro_batch_size", "total_steps", "tp", "pp", "cp", "dp"),
-    *("seed", "warmup_iters"),
+    *("ep", "seed", "warmup_iters"),
 )
 _SIZES = re.compile(
     r"\b(world|data-parallel|tensor-model-parallel|pipeline-model-parallel|context-parallel) size: (\d{1,9})(?=[,\s]|$)"
@@ -91,7 +92,7 @@ def _mesh(match: re.Match[str]) -> Found:
     sizes = {name: int(size) for name, size in (pair.split("=") for pair in match[1].split(", "))}
     if all(axis in sizes for axis in _MESH_AXES):
         yield "world_size", math.prod(sizes[axis] for axis in _MESH_AXES)
-        yield from ((name, sizes[name]) for name in ("pp", "cp", "tp"))
+        yield from ((name, sizes[name]) for name in ("pp", "cp", "tp", "ep") if name in sizes)
 
 
 def _summary(match: re.Match[str]) -> Found:

@@ -137,7 +137,8 @@ OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
     },
     "fingerprint": {"licences": dict},  # of data set and tokenizer
     "resolved_config": {
-        **dict.fromkeys(("attention_library", "float32_matmul_precision", "hf_kernels", "routing"), str),
+        **dict.fromkeys(("attention_library", "float32_matmul_precision", "hf_kernels"), str),
+        **dict.fromkeys(("routing", "router_dtype"), str),
         **dict.fromkeys(("num_experts", "experts_per_token", "shared_expert_size"), int),
         "router_auxiliary_loss": Number,
         "token_dropping": bool,

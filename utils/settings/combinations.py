@@ -110,9 +110,10 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
         "GA",
         f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto",
     )
-    ep = typed["expert_parallel_size"]
     rules.refuse(
-        dp % ep, "EP", f"the experts are divided between the DP={dp} GPUs, which do not divide by it; use EP=1"
+        dp * cp % typed["expert_parallel_size"],
+        "EP",
+        f"the experts are divided between the DP*CP = {dp * cp} GPUs, which do not divide by it; use EP=1",
     )
     typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
 

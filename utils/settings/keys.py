@@ -241,7 +241,7 @@ KEYS: dict[str, Key] = {
     "EP": Key(
         "expert_parallel_size",
         *integer(1),
-        "GPUs of the DP ones that divide the experts of a layer between them (only for mixtures of experts)",
+        "GPUs of the DP*CP ones that divide the experts of a layer between them (only for mixtures of experts)",
         InResults("ep", int, "expert parallel size", "layout", before=1),
     ),
     "ROUTING": Key(

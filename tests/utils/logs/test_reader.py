@@ -40,7 +40,7 @@ ALLOCATOR = {
     "max reserved": 80000 * MIB,
 }
 STATED = {
-    **{"world_size": 8, "sequence_length": 4096, "micro_batch_size": 2, "tp": 2, "pp": 1, "cp": 1, "dp": 4},
+    **{"world_size": 8, "sequence_length": 4096, "micro_batch_size": 2, "tp": 2, "pp": 1, "cp": 1, "ep": 1, "dp": 4},
     **{"seed": 1234, "lr": 3e-4, "beta1": 0.9, "precision": "bf16", "total_steps": 6},
 }
 CORE = "Primus C: core runtime (v25.11 to v26.4)"
@@ -226,7 +226,7 @@ FAULTS = [  # log, a text in it and what stands there instead, status, problem; 
     ("primus_a", "iteration        3/", "iteration        9/", "failed", "the log has no iteration 3, 7 to 8"),
     ("primus_a", "GPU): 8192.0", "GPU): 8193.0", "failed", "8193 tokens/s/GPU do not fit 4 s"),
     ("primus_a", "(ms): 4000.0", "(ms): 3000.0", "failed", "iteration 3 (primus_a.log:5): 8192 tokens/s/GPU"),
-    ("megatron_old", "elapsed time", "lapsed time", "failed", "iteration 1 (megatron_old.log:15): it has no time"),
+    ("megatron_old", "elapsed time", "lapsed time", "failed", "iteration 1 (megatron_old.log:16): it has no time"),
     ("megatron_old", "(ms): 4000.0", "(ms): 0.0", "failed", "it took 0 s"),
     ("megatron_old", "batch size:    64", "batch size:     0", "failed", "zero samples"),
     ("megatron_old", "samples:          192", "samples:          128", "failed", "0 samples since iteration 2"),
@@ -237,7 +237,7 @@ FAULTS = [  # log, a text in it and what stands there instead, status, problem; 
     ("megatron_old", None, TENTH, "failed", "only every 10th iteration was printed"),
     (
         *("megatron_old", None, TWICE, "failed"),
-        "iteration 3: step time is 4 at megatron_old.log:17 and 4.1 at megatron_old.log:37",
+        "iteration 3: step time is 4 at megatron_old.log:18 and 4.1 at megatron_old.log:39",
     ),
 ]
 

@@ -73,7 +73,7 @@ SIZES = [  # platform, GPUs, settings, fields worked by hand
     ("nvd", 8, "RUNS=7", {"runs": 7}),
     ("cpu", None, "", {"runs": 3, "label": ""}),
     ("cpu", None, "RUNS=auto", {"runs": None}),
-    ("cpu", None, "MODEL=all", {"models": ("llama", "qwen", "mistral", "qwen3")}),
+    ("cpu", None, "MODEL=all", {"models": ("llama", "qwen", "mistral", "qwen3", "qwen3moe")}),
     ("cpu", None, "OUTPUT_DIR=/tmp/x", {"results_dir": Path("/tmp/x")}),
     # results of another size go to a folder of their own
     *(
@@ -137,6 +137,7 @@ BAD_PROFILES = [
     ("PROFILING=nsys", "nsys is a tool of platform nvd"),
     ("PROFILING=rocprofv3", "rocprofv3 is a tool of platform amd"),
 ]
+EXPERTS = "FRAMEWORK=mega MODEL=qwen3moe"
 PRIMUS = "FRAMEWORK=prim PROFILING=true WARMUP_ITERS=2 PROFILE_STEP_START=4 PROFILE_STEP_END=5"
 """Primus starts and writes inside of steps, so that it needs more of them."""
 
@@ -152,6 +153,21 @@ PRIMUS = "FRAMEWORK=prim PROFILING=true WARMUP_ITERS=2 PROFILE_STEP_START=4 PROF
         # mega has a loop that does not divide a sequence
         ("nvd", "CP=2 FRAMEWORK=mega", "CP=2 FRAMEWORK=mega: mega cannot divide a sequence"),
         ("nvd", "TP=8 MODEL=qwen FRAMEWORK=mega", "TP=8 MODEL=qwen: qwen has 28 heads in 4 groups"),
+        ("nvd", f"{EXPERTS} EP=3", "EP=3: the experts are divided between the DP*CP = 8 GPUs, which do not divide by"),
+        ("nvd", f"{EXPERTS} PP=2 EP=8", "EP=8: the experts are divided between the DP*CP = 4 GPUs"),
+        (
+            "cpu",
+            f"{EXPERTS} CPU_RANKS=16 MODEL_SIZE=tiny GBS=16 MBS=1 EP=16",
+            "EP=16 MODEL=qwen3moe: qwen3moe has 8 ex",
+        ),
+        ("nvd", f"{EXPERTS} TP=2", "TP=2 MODEL=qwen3moe: megatron-core trains experts with TP only if it splits seq"),
+        ("nvd", "FRAMEWORK=hf MODEL=qwen3moe EP=2", "EP=2 FRAMEWORK=hf: hf shards the experts as all other weights"),
+        ("nvd", "FRAMEWORK=hf MODEL=qwen3moe ROUTING=balanced", "ROUTING=balanced FRAMEWORK=hf: transformers has no f"),
+        ("nvd", "FRAMEWORK=nemo MODEL=qwen3moe", "FRAMEWORK=nemo MODEL=qwen3moe: nemo has no recipe of qwen3moe; use"),
+        *(
+            ("nvd", f"FRAMEWORK=mega MODEL=llama {one}", "llama has one MLP a layer and no experts; use EP=1 ROUTING=l")
+            for one in ("EP=2", "ROUTING=balanced")
+        ),
         # the machine that submits need not have the GPUs of a node
         ("nvd", SLURM, "GPUS_PER_NODE=8"),
         *(("cpu", f"FRAMEWORK=mega PROFILING=true {settings}", said) for settings, said in BAD_PROFILES),
@@ -178,6 +194,9 @@ def test_what_a_framework_model_or_platform_lacks_is_refused_in_one_line_that_na
         ("FRAMEWORK=mega", {"fp8_recipe": "none"}),
         ("HF_KERNELS=liger FRAMEWORK=hf", {"hf_kernels": "liger"}),
         ("CP=2 FRAMEWORK=nemo", {"data_parallel_size": 4}),
+        ("CP=2 FRAMEWORK=bridge MODEL=qwen3moe EP=8", {"data_parallel_size": 4, "expert_parallel_size": 8}),
+        ("PP=2 FRAMEWORK=mega MODEL=qwen3moe EP=4", {"data_parallel_size": 4, "expert_parallel_size": 4}),
+        ("FRAMEWORK=all MODEL=all", {"frameworks": ("mega", "hf", "bridge")}),
     ],
 )
 def test_their_twins_are_allowed_and_the_recipe_is_that_of_an_fp8_training_only(vendors_image, settings, fields):
