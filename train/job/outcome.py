@@ -18,7 +18,8 @@ from train.job.job import Job, disk_reason, log_path, release_reserve, remove_le
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
-from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, usable_gb
+from train.machine.gpus import cpu_capacity_gb
+from utils.memory.estimate import FRAMEWORKS, estimate, usable_gb
 from utils.models import ModelSpec
 from utils.results import store
 from utils.settings.config import RunConfig

@@ -20,14 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from train.job.job import Job
-from train.machine.gpus import threads_of_a_rank
+from train.machine.gpus import cpu_capacity_gb, threads_of_a_rank
 from utils.hardware.devices import DEVICES, Device
 from utils.memory.estimate import (
     BYTES_PER_GB,
     FRAMEWORKS,
     PROCESS_GB,
     MemoryEstimate,
-    cpu_capacity_gb,
     estimate,
     usable_gb,
 )
