@@ -30,7 +30,8 @@ FLOORS_OF_PACKAGES = {
     ),
     "data": ({"reading", "engines"}, {"hub"}, {"language", "cleaning", "checking", "encoding"}),
     "train": (
-        {"machine", "job", "settings_map", "rehearsal"},
+        {"machine", "settings_map", "rehearsal"},
+        {"job"},
         {"profiling", "energy"},
         {"common", "runner"},
         {"mega", "hf", "cluster", "preflight", "probing"},

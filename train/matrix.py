@@ -51,6 +51,7 @@ from train.runner.state import (
     WARNING,
     MatrixState,
     StatusFile,
+    lock,
 )
 from train.runner.view import View, add_to_log
 from utils import redact
@@ -58,7 +59,6 @@ from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError, DataError
 from utils.frameworks import FRAMEWORKS, counterpart, in_all
 from utils.hardware.detect import HardwareError, visible_gpus
-from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, require_writable, values_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -101,7 +101,7 @@ def main() -> int:
     if matrices[0].config.node_rank > 0:
         with processes.stop_request() as stop:
             return run_on_other_node(matrices, stop)
-    with footprint.lock(output) as is_locked, processes.stop_request() as stop:
+    with lock(output) as is_locked, processes.stop_request() as stop:
         run_one = partial(_run, stop=stop, is_locked=is_locked)
         return run_all(matrices, run_one, stop, is_compared=options.compare)
 
@@ -160,7 +160,7 @@ def _set_up(platform: str, settings: Sequence[str]) -> int:
             with contextlib.redirect_stderr(io.StringIO()):  # the matrix prints its plan
                 preflight.check(matrix)
         require_writable(matrix.config.output_dir, "OUTPUT_DIR")
-        with footprint.lock(matrix.config.output_dir):
+        with lock(matrix.config.output_dir):
             status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
             with status.kept():
                 status.write()

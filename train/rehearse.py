@@ -9,9 +9,9 @@ Example: ./tprimat rehearse --platform nvd --gpus 8 --framework mega --model lla
 
 Builds and trains one rank of every pipeline stage with the functions of train/train_mega.py or train/train_hf.py, and
 prints peak memory by kind, floating-point operations, operators, collectives, host reads and a roofline time. No number
-is measured; docs/memory.md states what a rehearsal cannot see. Each rank runs in a child process, because the
-stand-ins for the device change torch. The settings are those of a job, so MODEL_SIZE is `full` on nvd and amd and, by
-config.cpu.env, `tiny` on cpu, unless it is given.
+is measured; docs/memory.md states what a rehearsal cannot see. Every expert of a layer gets as many tokens. Each rank
+runs in a child process, because the stand-ins for the device change torch. The settings are those of a job, so
+MODEL_SIZE is `full` on nvd and amd and, by config.cpu.env, `tiny` on cpu, unless it is given.
 """
 
 from __future__ import annotations
@@ -114,6 +114,12 @@ def _config(options: argparse.Namespace) -> RunConfig:
     config = load(options.platform, int(options.gpus), arguments=arguments)
     if options.framework == "hf" and config.hf_kernels == "liger":
         raise ConfigError("HF_KERNELS=liger: its Triton kernels need data, which a rehearsal does not have; use stock")
+    spec, tokens = config.spec(options.model), config.micro_batch_size * config.sequence_length
+    if spec.num_experts and tokens * spec.experts_per_token % spec.num_experts:
+        raise ConfigError(
+            f"MBS SL: {tokens} tokens with {spec.experts_per_token} experts each cannot be divided equally between "
+            f"{spec.num_experts} experts, as a rehearsal does; change MBS or SL"
+        )
     return config
 
 

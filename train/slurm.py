@@ -39,14 +39,13 @@ from train.preflight import matrix_checks as preflight
 from train.runner import plan
 from train.runner.plan import Matrix
 from train.runner.run_job import conclude, follow_up, show_ends
-from train.runner.state import CHECKS, FINISHED, SKIPPED, SUBMITTED, TRAINING, WAITING, JobState, StatusFile
+from train.runner.state import CHECKS, FINISHED, SKIPPED, SUBMITTED, TRAINING, WAITING, JobState, StatusFile, lock
 from train.runner.view import View
 from utils import redact
 from utils.arguments import Parser, first_line, refusing, run
 from utils.dataset.place import is_pair
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
-from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, RunConfig
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -76,7 +75,7 @@ def main() -> int:
         print(f"warning: {line}", file=sys.stderr)
     if options.dry_run:
         return 0
-    with footprint.lock(plan.require_folders(matrices)), processes.stop_request() as stop:
+    with lock(plan.require_folders(matrices)), processes.stop_request() as stop:
         run_one = partial(_run, options=options, stop=stop)
         end = SUBMITTED if options.no_wait else FINISHED
         return run_all(matrices, run_one, stop, is_compared=not options.no_wait, end=end)

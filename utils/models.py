@@ -10,11 +10,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
-FORMULA_CAUSAL = "6N+causal_attention/v1"
-"""6 x matrix-multiply parameters + attention over the tokens that a causal (and windowed) mask lets through."""
-FORMULA_FULL = "6N+full_attention/v1"
-"""6 x matrix-multiply parameters + attention as if every token saw the whole sequence."""
-
 
 class UnknownModelError(ValueError):
     """A model name or size that the suite does not know; the message lists what it knows."""

@@ -18,7 +18,7 @@ from evaluate.metrics.partition import dense_peak
 from evaluate.metrics.prices import HOUR_SECONDS, Price, cost, time_to_loss, time_to_mlperf_target
 from evaluate.metrics.steady import step_times, tokens_per_second, tokens_per_second_per_gpu
 from utils.hardware.devices import Device, find_device
-from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
+from utils.models import UnknownModelError
 from utils.results.schema import Result
 
 JOULES_IN_A_MWH = 3.6e9
@@ -29,6 +29,12 @@ LAST_PART = 10
 MEMORISED_NATS = 0.5
 """Nats per token. No text of a usable size is predicted this well unless the model has seen it before: a model of 8e9
 parameters reaches about 2."""
+FORMULA_CAUSAL = "6N+causal_attention/v1"
+"""6 x matrix-multiply parameters + attention over the tokens that a causal (and windowed) mask lets through.
+
+Of a mixture of experts it is 6N_active: the parameters that multiply one token."""
+FORMULA_FULL = "6N+full_attention/v1"
+"""6 x matrix-multiply parameters + attention as if every token saw the whole sequence."""
 
 
 def metrics(

@@ -17,6 +17,7 @@ from checkout import copy_to, settings_of
 
 from example import example_result
 from train.job.job import Job, log_path, profile_folder, reserve, set_aside
+from train.runner.state import lock
 from utils.files import temporary_beside
 from utils.housekeeping import archive, footprint, purge
 from utils.models import NAMES
@@ -72,7 +73,7 @@ def write_output(folder: Path) -> None:
     reserve(folder / "train_cpu_hf_llama_run1.json")
     for name in ("train_cpu_hf_llama_run1.json", "status.json", "compare.png", "output.zip", footprint.MARKER):
         temporary_beside(folder / name).touch()
-    with footprint.lock(folder):
+    with lock(folder):
         pass
     listed(folder)
 

@@ -42,6 +42,7 @@ def test_parameter_count_equals_transformers_on_the_meta_device(name, size):
     spec = models.get(name, size)
     assert spec.parameter_count == counted(spec)
     assert size != "full" or spec.parameter_count == PUBLISHED[name]
+    assert (name, size) != ("qwen3moe", "full") or spec.active_parameter_count == 3_353_032_704
 
 
 def test_a_tied_embedding_counts_once_in_parameters_and_fully_in_flops():
@@ -64,12 +65,33 @@ def test_an_untied_model_has_the_fingerprint_of_results_from_before_tied_ones():
     [
         *(("llama", 8192, True, 51.470), ("llama", 8192, False, 57.913), ("llama", 2048, True, 46.639)),
         *(("llama", 2048, False, 48.249), ("llama", 4096, True, 48.249)),
+        # by hand: 6 x 48 x (2 x 2048 x (4096 + 512) + 2048 x 128 + 8 x 3 x 2048 x 768) + 6 x 2048 x 151936, attention
+        # 6 x 48 x 4096 x 4096: 32 heads of 128 are twice as wide as the model
+        ("qwen3moe", 4096, True, 23.081779200),
         # a window longer than the sequence; by hand: 6 x 7,110,393,856 weights and 6 x 32 x 4096 x 2048
         ("mistral", 2048, True, 44.272975872),
     ],
 )
 def test_flops_per_token_are_the_published_figures(name, sequence_length, causal, gflops):
     assert models.get(name).flops_per_token(sequence_length, causal=causal) / 1e9 == pytest.approx(gflops, abs=6e-4)
+
+
+def test_flops_of_experts_are_those_that_torch_counts_in_transformers_own_loop_over_experts():
+    """torch counts no grouped products, and no attention of a CPU: the model runs one expert after the other."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from train.hf.model import build_model
+
+    spec, length = models.get("qwen3moe", "tiny"), 64
+    model = build_model(spec)
+    model.set_attn_implementation("eager")
+    model.set_experts_implementation("eager")
+    tokens = torch.arange(length)[None] % spec.vocab_size
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=tokens, labels=tokens).loss.backward()
+    found = counter.get_total_flops()
+    assert found == pytest.approx(length * spec.flops_per_token(length, causal=False), rel=1e-3)  # rope has a product
 
 
 def test_windowed_attention_counts_only_the_tokens_inside_the_window():

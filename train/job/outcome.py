@@ -18,7 +18,8 @@ from train.job.job import Job, disk_reason, log_path, release_reserve, remove_le
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
-from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, usable_gb
+from train.machine.gpus import cpu_capacity_gb
+from utils.memory.estimate import FRAMEWORKS, estimate, usable_gb
 from utils.models import ModelSpec
 from utils.results import store
 from utils.settings.config import RunConfig
@@ -278,5 +279,6 @@ def advice(job: Job, capacity_gb: float | None) -> str:
     usable = usable_gb(capacity_gb, config.platform)
     size = largest_micro_batch(config, framework, spec, usable, below=config.micro_batch_size)
     if size is None:
-        return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: raise TP or PP, or lower SL"
+        split = "EP" if spec.num_experts else "TP"
+        return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: raise {split} or PP, or lower SL"
     return f"{needed} of {capacity_gb:.1f} GB at MBS={config.micro_batch_size}; MBS={size} should fit"

@@ -1,4 +1,5 @@
-"""The GPUs of this machine, by the tool of their vendor, and what a plan must know of them: no GPU is started.
+"""The GPUs of this machine, by the tool of their vendor, and what a plan must know of them and of a CPU: no GPU is
+started.
 
 Standard library only: a plan is made before torch is installed. Where torch is installed, it selects the GPUs.
 """
@@ -8,14 +9,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import resource
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 from train.machine import amd_smi, nvidia_smi
 from train.machine.gpu_state import GpuReading, GpuState, GpuToolError
 from utils.hardware import detect
 from utils.hardware.devices import find_device, short_name
-from utils.memory.estimate import cpu_capacity_gb
+from utils.memory.estimate import BYTES_PER_GB
 from utils.settings.config import RunConfig
 
 READERS = {
@@ -124,3 +127,41 @@ def capacity_gb(config: RunConfig) -> tuple[float | None, str]:
 def threads_of_a_rank(config: RunConfig) -> int:
     """Return the threads of one rank if the user sets none: its share of the cores."""
     return max(1, (os.cpu_count() or 1) // config.ranks_per_node)
+
+
+def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:
+    """Return the memory that one of `ranks` ranks may use on this machine, GB (1e9 bytes), and the name of the limit.
+
+    The ranks share the physical memory, or the smallest limit of their control groups (v2 `memory.max`, v1
+    `memory.limit_in_bytes`). RLIMIT_AS applies to each process by itself, and to address space, which is larger than
+    the resident set. Memory of other processes is not subtracted. `root` is the parent of /proc and /sys (for tests).
+    """
+    limits = {"physical memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), **_cgroup_limits(root)}
+    source = min(limits, key=lambda name: limits[name])
+    share = limits[source] / ranks
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if address_space != resource.RLIM_INFINITY and address_space < share:
+        return address_space / BYTES_PER_GB, "RLIMIT_AS of each process"
+    return share / BYTES_PER_GB, f"{source} / {ranks} ranks" if ranks > 1 else source
+
+
+def _cgroup_limits(root: Path) -> dict[str, int]:
+    """Return the limits of this process's memory control group and its parents, by file; a container may hide some."""
+    listing = root / "proc" / "self" / "cgroup"
+    limits: dict[str, int] = {}
+    for line in listing.read_text().splitlines() if listing.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            files = _up_the_tree(root / "sys/fs/cgroup", path, "memory.max")
+        elif "memory" in controllers.split(","):
+            files = _up_the_tree(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
+        else:
+            continue
+        limits |= {str(file): int(text) for file in files if (text := file.read_text().strip()) != "max"}
+    return limits
+
+
+def _up_the_tree(mount: Path, path: str, name: str) -> Iterator[Path]:
+    inside = PurePosixPath(path.lstrip("/"))
+    folders = [mount] if ".." in inside.parts else [mount / inside, *(mount / above for above in inside.parents)]
+    return (folder / name for folder in folders if (folder / name).exists())

@@ -20,14 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from train.job.job import Job
-from train.machine.gpus import threads_of_a_rank
+from train.machine.gpus import cpu_capacity_gb, threads_of_a_rank
 from utils.hardware.devices import DEVICES, Device
 from utils.memory.estimate import (
     BYTES_PER_GB,
     FRAMEWORKS,
     PROCESS_GB,
     MemoryEstimate,
-    cpu_capacity_gb,
     estimate,
     usable_gb,
 )
@@ -38,7 +37,7 @@ from utils.settings.keys import KEYS
 
 LOWER_BOUND = 0.96
 """The estimate was at most 4 % above the largest amount of live tensors (docs/memory.md)."""
-ORDER = ("MBS", "RECOMPUTE", "OPTIMIZER_STATE", "TP", "PP")
+ORDER = ("MBS", "RECOMPUTE", "OPTIMIZER_STATE", "EP", "TP", "PP")
 """Settings that are changed to fit a job, those that change least of the training first."""
 MOST_SUGGESTIONS = 3
 
@@ -73,7 +72,7 @@ def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacit
     """
     found: list[Change] = []
     for change in sorted(
-        _changes(config, framework), key=lambda one: (len(one), [ORDER.index(setting) for setting, _ in one])
+        _changes(config, framework, spec), key=lambda one: (len(one), [ORDER.index(setting) for setting, _ in one])
     ):
         if any(dict(smaller).keys() <= dict(change).keys() for smaller in found):
             continue
@@ -90,7 +89,7 @@ def change_text(change: Change) -> str:
     return " ".join(f"{key}={value}" for key, value in change)
 
 
-def _changes(config: RunConfig, framework: str) -> Iterator[Change]:
+def _changes(config: RunConfig, framework: str, spec: ModelSpec) -> Iterator[Change]:
     """Yield every set of changed settings that may need less memory, possible or not; smaller changes come first."""
     values: dict[str, Sequence[str]] = {
         "MBS": [str(size) for size in range(config.micro_batch_size - 1, 0, -1)],
@@ -98,7 +97,8 @@ def _changes(config: RunConfig, framework: str) -> Iterator[Change]:
         "OPTIMIZER_STATE": _after(("fp32", "bf16"), config.optimizer_state),
     }
     if framework == "mega":
-        for key, size in (("TP", config.tensor_parallel_size), ("PP", config.pipeline_parallel_size)):
+        layer = ("EP", config.expert_parallel_size) if spec.num_experts else ("TP", config.tensor_parallel_size)
+        for key, size in (layer, ("PP", config.pipeline_parallel_size)):
             values[key] = [str(n) for n in range(size + 1, config.num_gpus + 1) if n % size == 0]
     choices = [[None, *values.get(key, ())] for key in ORDER]
     for combination in itertools.product(*choices):
@@ -118,6 +118,8 @@ def _changed(config: RunConfig, spec: ModelSpec, change: dict[str, str]) -> RunC
     heads = spec.num_attention_heads, spec.num_query_groups
     if rest or spec.num_layers % pipeline or any(count % tensor for count in heads):
         return None
+    if any(count % config.expert_parallel_size for count in (spec.num_experts, data_parallel)):
+        return None
     accumulation, rest = divmod(config.global_batch_size, config.micro_batch_size * data_parallel)
     changed = replace(config, data_parallel_size=data_parallel, gradient_accumulation=accumulation)
     return None if rest else changed
@@ -134,7 +136,9 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     needed = lower_bound_gb(found)
     if needed <= capacity:
         return None
-    remedy = "no MBS, RECOMPUTE, OPTIMIZER_STATE, TP or PP fits: use more GPUs, a lower SL, or MODEL_SIZE=proxy"
+    split = "EP" if job.spec.num_experts else "TP"
+    more = "more GPUs with EP" if split == "EP" and job.framework == "mega" else "more GPUs"
+    remedy = f"no MBS, RECOMPUTE, OPTIMIZER_STATE, {split} or PP fits: use {more}, a lower SL, or MODEL_SIZE=proxy"
     if changes := changes_that_fit(job.config, job.framework, job.spec, capacity):
         remedy = f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
     return (
@@ -187,7 +191,8 @@ def host_gb(job: Job) -> float:
     config, spec = job.config, job.spec
     stage = Stage(config, job.framework, spec, 0)
     # at most: the embedding or the output layer, and one matrix of a layer for each thread that draws ahead
-    at_once = spec.vocab_size * spec.hidden_size + threads_of_a_rank(config) * spec.hidden_size * spec.ffn_hidden_size
+    largest = max(spec.ffn_hidden_size, spec.query_size)
+    at_once = (spec.vocab_size + threads_of_a_rank(config) * largest) * spec.hidden_size
     drawing = FP32_BYTES * at_once if config.init == "equal" else 0
     if stage.is_mega:
         weights = config.ranks_per_node * drawing

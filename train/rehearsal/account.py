@@ -38,6 +38,7 @@ NOTES = {
     "flops_per_token_causal": "formula, whole model, attention to earlier tokens only",
     "estimate_gb": "tensors only, as in the rehearsal",
     "roofline_seconds": "least time of one device without communication, gaps and pipeline bubbles",
+    "experts": "of a layer; each gets as many tokens, and where one gets more, its device needs more memory",
     "not_seen": "context of the driver, buffers of communication, workspaces of libraries, fragmentation",
 }
 CAUSAL_SHARE = 0.5
@@ -93,6 +94,7 @@ def of_job(
         "framework": framework,
         "model": model,
         "model_size": config.model_size,
+        "experts": spec.num_experts,
         "settings": config.asked(),
         "stage": fullest["stage"],
         "rank": fullest["rank"],
@@ -192,13 +194,14 @@ def _digits(value: float) -> str:
 
 def _title(content: Mapping[str, Any]) -> str:
     asked = content["settings"]
-    sizes = " ".join(f"{name} {asked[key]}" for name, key in (("TP", "tp"), ("PP", "pp"), ("DP", "dp")))
+    sizes = " ".join(f"{name.upper()} {asked[name]}" for name in ("tp", "pp", "ep", "dp"))
     batch = (("MBS", "micro_batch_size"), ("SL", "sequence_length"), ("GA", "gradient_accumulation"))
     settings = " ".join(f"{name} {asked[key]}" for name, key in batch)
     kind = "rank" if content["platform"] == "cpu" else "GPU"
     count = asked["num_gpus"]
     devices = f"{count} {content['platform']} {kind}{'s' if count > 1 else ''}"
     layers = ", torch's layers" if content["framework"] == "mega" else ""
+    layers += ", as many tokens for every expert" if content["experts"] else ""
     return (
         f"{LABEL.capitalize()}: {content['framework']} {content['model']} ({content['model_size']}) on {devices}, "
         f"{sizes}, {settings}, {asked['precision']}{layers}\n"

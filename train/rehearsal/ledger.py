@@ -116,17 +116,18 @@ class Ledger(TorchDispatchMode):
     """Account of the operators, collectives, host reads and live bytes of one rank.
 
     `device` is that of the job's tensors, `cuda:0` or `cpu`. A tensor of `logits` elements whose last dimension is the
-    last of `logits` counts as logits. Events are counted in `segment` if there is one.
+    last of `logits` counts as logits. A mask that chooses experts has `chosen` true elements, one for each token and
+    each of its experts. Events are counted in `segment` if there is one.
     """
 
-    def __init__(self, device: torch.device, logits: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, device: torch.device, logits: tuple[int, int] = (0, 0), chosen: int = 0) -> None:
         super().__init__()
         self.device = device
         self.memory = Memory()
         self.is_building = True
         self.is_in_optimizer = False
         self.segment: Counter[Event] | None = None
-        self._logits = logits
+        self._logits, self._chosen = logits, chosen
         self._region: _Region | None = None
 
     @property
@@ -153,7 +154,8 @@ class Ledger(TorchDispatchMode):
         keywords = self._with_device(keywords)
         if func._schema.name.startswith(COLLECTIVES):
             return self._communicate(func, args, keywords)
-        result = func(*args, **keywords)
+        is_choice = self._chosen and func is aten.masked_select.default  # its size is in the data
+        result = args[0].new_empty(self._chosen) if is_choice else func(*args, **keywords)
         self._account(func, args, keywords, result)
         return result
 

@@ -67,7 +67,8 @@ def prepare(config: RunConfig, spec: ModelSpec, rank: int, memory_gb: float) -> 
     vocabulary = spec.vocab_size // config.tensor_parallel_size
     tokens = config.micro_batch_size * config.sequence_length // config.context_parallel_size
     place = device.CUDA if has_device else torch.device("cpu")
-    ledger = Ledger(place, logits=(tokens * vocabulary, vocabulary))
+    chosen = tokens * spec.experts_per_token
+    ledger = Ledger(place, logits=(tokens * vocabulary, vocabulary), chosen=chosen)
     lend_ranks(rank, config.num_gpus, ledger)
     if has_device:
         device.lend(config.platform, config.ranks_per_node, memory_gb)
@@ -113,11 +114,36 @@ def train_mega(
 ) -> None:
     """Build the objects of this rank and train all steps; weights are those of megatron-core, batches have no data."""
     initialize(config)
+    if spec.num_experts:
+        lend_balance(config, spec)
     training = build(config, spec, None, samples(config))
     training.loader = (micro_batch(config) for _ in itertools.count())
     training.optimizer.step = steps.in_optimizer()(training.optimizer.step)
     steps.watch(training.model)
     run(config, training, steps)
+
+
+def lend_balance(config: RunConfig, spec: ModelSpec) -> None:
+    """Have megatron-core's dispatcher send each expert of a layer as many tokens as every other one.
+
+    It copies to the host how many tokens go from where to where; each such tensor tells of the choices of as many
+    tokens as this rank has.
+    """
+    from megatron.core.transformer.moe import token_dispatcher
+
+    copy = token_dispatcher.maybe_move_tensor_to_cpu
+    choices = config.micro_batch_size * config.sequence_length * spec.experts_per_token
+
+    def on_host(counts: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+        copied = copy(counts, record_stream=record_stream)
+        if not isinstance(copied, torch.Tensor):
+            return copied
+        with unset_fake_temporarily():
+            return torch.full(copied.shape, choices // copied.numel()).numpy()
+
+    replace(token_dispatcher, maybe_move_tensor_to_cpu=on_host)
+    dispatcher = token_dispatcher.MoEAlltoAllTokenDispatcher
+    replace(dispatcher, __init__=unset_fake_temporarily()(dispatcher.__init__))  # the order of chunks has data
 
 
 def train_hf(

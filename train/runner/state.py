@@ -1,4 +1,4 @@
-"""The state of a matrix: one record for each job, their totals, the estimated remaining time, and `status.json`.
+"""The state of a matrix: one record for each job, their totals, the estimated remaining time, `status.json`, the lock.
 
 `status.json` shows the state to tools and from afar, the views in train/runner/view.py to people.
 """
@@ -9,14 +9,16 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from train.job.job import Job, utc_now
 from utils.errors import ForeignFileError
+from utils.housekeeping import footprint
+from utils.housekeeping.footprint import FootprintError
 from utils.own_files import json_with
 from utils.results.gathered import gathered
 from utils.results.raw_samples import Step
@@ -297,3 +299,30 @@ class StatusFile:
             if not self._is_broken:
                 print(f"warning: {self.folder / NAME} is out of date: {error}", file=sys.stderr)
             self._is_broken = True
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[Callable[[], bool]]:
+    """Create, mark and lock `folder` as OUTPUT_DIR until the block ends or the process dies.
+
+    Yields a function that returns False once `folder` is not that folder any more: deleted, renamed or replaced.
+    Programs that the block starts do not inherit the lock (flock). Raises FootprintError if another process holds it,
+    and as `footprint.mark`.
+    """
+    footprint.mark(folder, footprint.OUTPUT)
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(footprint.opened(folder))
+            descriptor = stack.enter_context(footprint.locked(directory, str(folder)))
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"tprimat process {os.getpid()} on {platform.node()}\n".encode(), 0)
+        except OSError as error:
+            where = f"{folder}/{footprint.LOCK}"
+            raise FootprintError(f"{where}: cannot be written ({error.strerror}); free disk space") from error
+
+        def is_in_place() -> bool:
+            with suppress(OSError):
+                return os.path.samestat(os.fstat(descriptor), (folder / footprint.LOCK).lstat())
+            return False
+
+        yield is_in_place

@@ -10,10 +10,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import platform
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -100,31 +99,6 @@ def read_list(directory: int, where: str) -> dict[str, State | None] | None:
         return None
     except OSError as error:
         raise FootprintError(f"{where}/{LIST}: cannot be read ({error}); look at it yourself") from error
-
-
-@contextmanager
-def lock(folder: Path) -> Iterator[Callable[[], bool]]:
-    """Create, mark and lock `folder` as OUTPUT_DIR until the block ends or the process dies.
-
-    Yields a function that returns False once `folder` is not that folder any more: deleted, renamed or replaced.
-    Programs that the block starts do not inherit the lock (flock). Raises FootprintError if another process holds it,
-    and as `mark`.
-    """
-    mark(folder, OUTPUT)
-    with ExitStack() as stack:
-        try:
-            descriptor = stack.enter_context(locked(stack.enter_context(opened(folder)), str(folder)))
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"tprimat process {os.getpid()} on {platform.node()}\n".encode(), 0)
-        except OSError as error:
-            raise FootprintError(f"{folder}/{LOCK}: cannot be written ({error.strerror}); free disk space") from error
-
-        def is_in_place() -> bool:
-            with suppress(OSError):
-                return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
-            return False
-
-        yield is_in_place
 
 
 @contextmanager

@@ -17,11 +17,7 @@ of libraries, fragmentation) is not counted: `process_gb` is None, and a device 
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from pathlib import Path, PurePosixPath
 
 from utils.memory.terms import Stage
 from utils.models import ModelSpec
@@ -88,22 +84,6 @@ def usable_gb(capacity_gb: float, platform: str) -> float:
     return min(USABLE * capacity_gb, capacity_gb - OUTSIDE_TORCH_GB.get(platform, 0.0))
 
 
-def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:
-    """Return the memory that one of `ranks` ranks may use on this machine, GB (1e9 bytes), and the name of the limit.
-
-    The ranks share the physical memory, or the smallest limit of their control groups (v2 `memory.max`, v1
-    `memory.limit_in_bytes`). RLIMIT_AS applies to each process by itself, and to address space, which is larger than
-    the resident set. Memory of other processes is not subtracted. `root` is the parent of /proc and /sys (for tests).
-    """
-    limits = {"physical memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), **_cgroup_limits(root)}
-    source = min(limits, key=lambda name: limits[name])
-    share = limits[source] / ranks
-    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if address_space != resource.RLIM_INFINITY and address_space < share:
-        return address_space / BYTES_PER_GB, "RLIMIT_AS of each process"
-    return share / BYTES_PER_GB, f"{source} / {ranks} ranks" if ranks > 1 else source
-
-
 def _add_up(stage: Stage) -> MemoryEstimate:
     weight, gradient, state = stage.bytes_per_parameter
     terms = {
@@ -121,25 +101,3 @@ def _add_up(stage: Stage) -> MemoryEstimate:
         formula=f"{FORMULA}: {stage.framework} {stage.config.precision}, bytes a parameter: weights {weight:g}, "
         f"gradients {gradient:g}, optimizer {state:g}; micro batches in flight: {stage.in_flight}",
     )
-
-
-def _cgroup_limits(root: Path) -> dict[str, int]:
-    """Return the limits of this process's memory control group and its parents, by file; a container may hide some."""
-    listing = root / "proc" / "self" / "cgroup"
-    limits: dict[str, int] = {}
-    for line in listing.read_text().splitlines() if listing.exists() else []:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            files = _up_the_tree(root / "sys/fs/cgroup", path, "memory.max")
-        elif "memory" in controllers.split(","):
-            files = _up_the_tree(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
-        else:
-            continue
-        limits |= {str(file): int(text) for file in files if (text := file.read_text().strip()) != "max"}
-    return limits
-
-
-def _up_the_tree(mount: Path, path: str, name: str) -> Iterator[Path]:
-    inside = PurePosixPath(path.lstrip("/"))
-    folders = [mount] if ".." in inside.parts else [mount / inside, *(mount / above for above in inside.parents)]
-    return (folder / name for folder in folders if (folder / name).exists())

@@ -256,3 +256,68 @@ def test_the_visibility_variables_choose_the_gpus_of_a_job(
     host.nvidia(*(H100 | {"index": str(index), "uuid": f"GPU-{index}abc"} for index in ALL))
     host.amd([mi300x_static(index) for index in ALL], [mi300x_metric(index) for index in ALL])
     assert [gpu.index for gpu in gpus.visible(gpus.read(platform), platform, environ)] == wanted
+
+
+# The memory of a CPU
+
+
+def cpu_machine(tmp_path, monkeypatch, groups, address_space=gpus.resource.RLIM_INFINITY):
+    """A machine of 16 GiB whose control groups are `groups`: limit by file."""
+    monkeypatch.setattr(gpus.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**22}.__getitem__)
+    monkeypatch.setattr(gpus.resource, "getrlimit", lambda which: (address_space, address_space))
+    (tmp_path / "proc/self").mkdir(parents=True)
+    for name, text in groups.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    return tmp_path
+
+
+V1 = "sys/fs/cgroup/memory"
+V2 = "sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted_gib", "source"),
+    [
+        ({}, 16, "physical memory"),
+        ({"proc/self/cgroup": "0::/job", f"{V2}/job/memory.max": str(4 * 2**30)}, 4, "job/memory.max"),
+        ({"proc/self/cgroup": "0::/job", f"{V2}/job/memory.max": "max"}, 16, "physical memory"),
+        (
+            {
+                "proc/self/cgroup": "0::/slurm/job",
+                f"{V2}/slurm/memory.max": str(3 * 2**30),
+                f"{V2}/slurm/job/memory.max": "max",
+            },
+            3,
+            "slurm/memory.max",
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,memory:/docker/1f\n0::/",
+                f"{V1}/memory.limit_in_bytes": str(2 * 2**30),  # inside a container: its own group is the mount
+            },
+            2,
+            "memory/memory.limit_in_bytes",
+        ),
+        (
+            {"proc/self/cgroup": "4:memory:/", f"{V1}/memory.limit_in_bytes": "9223372036854771712"},
+            16,
+            "physical memory",
+        ),
+        ({"proc/self/cgroup": "0::/../../job", f"{V2}/memory.max": str(5 * 2**30)}, 5, "cgroup/memory.max"),
+    ],
+    ids=["none", "v2", "v2-max", "v2-parent", "v1-container", "v1-unlimited", "v2-outside"],
+)
+def test_capacity_is_the_smallest_limit_and_names_it(tmp_path, monkeypatch, groups, wanted_gib, source):
+    found, said = gpus.cpu_capacity_gb(1, cpu_machine(tmp_path, monkeypatch, groups))
+    assert found == pytest.approx(wanted_gib * 2**30 / 1e9)
+    assert said.endswith(source)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "wanted_gib", "source"),
+    [(1, 6, "RLIMIT_AS of each process"), (2, 6, "RLIMIT_AS of each process"), (4, 4, "physical memory / 4 ranks")],
+)
+def test_ranks_share_memory_but_not_the_limit_of_address_space(tmp_path, monkeypatch, ranks, wanted_gib, source):
+    root = cpu_machine(tmp_path, monkeypatch, {}, address_space=6 * 2**30)
+    assert gpus.cpu_capacity_gb(ranks, root) == (wanted_gib * 2**30 / 1e9, source)

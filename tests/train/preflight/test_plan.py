@@ -117,6 +117,9 @@ def test_plan_names_what_would_fit_by_the_table_of_the_documentation(host, job):
     assert "optimizer 10.0" in said
     assert "should fit: RECOMPUTE=full, or TP=2, or PP=2 (on both sides of a comparison)" in said
     assert "use more GPUs" in lines(job.plan(*MEGA), "memory: ")[0]
+    moe = ("MODEL_SIZE=full", "RUNS=1", "FRAMEWORK=mega", "MODEL=qwen3moe")
+    assert "should fit: PP=8, or RECOMPUTE=selective EP=8, or" in lines(job.plan(*moe, gpus=8), "memory: ")[0]
+    assert "use more GPUs with EP, a lower SL" in lines(job.plan(*moe), "memory: ")[0]
 
 
 def test_automatic_micro_batch_is_the_largest_that_fits(host, job):

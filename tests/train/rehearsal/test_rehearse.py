@@ -42,8 +42,10 @@ CASES = {
     # hf on eight AMD GPUs, without a device
     "trainer": job("amd", 8, "hf", "qwen", *TINY, "OUTPUT_DIR={folder}/results"),
     "alone": job("nvd", 1, "hf", "llama", "--device", "H100", *TINY, "MBS=4", "GBS=16"),
-    # hf on two ranks of a CPU
-    "cpu": job("cpu", 2, "hf", "llama", "SL=128"),
+    # experts in grouped products, hf on two ranks of a CPU
+    "cpu": job("cpu", 2, "hf", "qwen3moe", "SL=128"),
+    # experts of mega on two devices that exchange tokens
+    "experts": job("nvd", 2, "mega", "qwen3moe", *TINY, "EP=2", "GBS=4"),
     # a sliding window shorter than the sequence
     "window": job("amd", 1, "mega", "mistral", "MODEL_SIZE=tiny", "SL=256", "GBS=2"),
 }
@@ -73,7 +75,7 @@ def test_the_json_has_the_keys_of_the_contract_and_claims_no_measurement(case, r
     assert f"{content['peak_memory_gb']:.3g}" in text and f"{content['flops_per_token'] / 1e9:.3g}" in text
 
 
-@pytest.mark.parametrize("case", ["pipeline", "trainer", "alone", "cpu"])
+@pytest.mark.parametrize("case", ["pipeline", "trainer", "alone", "cpu", "experts"])
 def test_flops_of_all_ranks_are_the_formula_of_the_whole_model_and_scores_computed_again(case, rehearsal):
     content = rehearsal(case)[0]
     # work of attention over all keys: twice what a causal mask leaves out
@@ -141,6 +143,22 @@ def test_the_host_reads_nothing_of_the_device_inside_a_step_but_where_transforme
     assert read in ({}, {"read_step": 1})  # at the end of the step
 
 
+def test_experts_on_two_devices_exchange_the_choices_of_all_tokens_and_need_the_estimate(rehearsal):
+    content, text, _ = rehearsal("experts")
+    assert "EP 2" in text and "as many tokens for every expert" in text
+    assert content["peak_memory_gb"] == pytest.approx(content["estimate_gb"], rel=5e-3)
+    spec, micro_batches, chosen = models.get("qwen3moe", "tiny"), 2, 2 * 128
+    exchanged = Counter()
+    for row in content["collectives"]:
+        exchanged[row["name"], row["bytes"]] += row["count"]
+    # there and back, forward and backward: tokens in bf16; there only: their weights
+    times = micro_batches * spec.num_layers
+    assert exchanged["alltoall", 2 * chosen * spec.hidden_size] == 4 * times
+    assert exchanged["alltoall", 2 * chosen] == 2 * times
+    # how many tokens go where is read in each layer: of this device's experts, to and from each device, of all experts
+    assert content["host_reads_per_step"] == 4 * times
+
+
 @FULL
 def test_attention_with_a_window_is_counted_as_attention(rehearsal):
     content = rehearsal("window")[0]
@@ -177,12 +195,12 @@ def test_sharded_ranks_of_hf_gather_each_weight_once_and_reduce_its_gradient_at_
 
 
 @pytest.mark.full("rehearsals against trainings whose allocations are measured, about 12 s each")
-@pytest.mark.parametrize("framework", ["mega", "hf"])
-def test_memory_on_a_cpu_is_what_training_really_allocates(framework, tmp_path):
+@pytest.mark.parametrize(("framework", "model"), [("mega", "llama"), ("mega", "qwen3moe"), ("hf", "qwen3moe")])
+def test_memory_on_a_cpu_is_what_training_really_allocates(framework, model, tmp_path):
     settings = ("MBS=4", "SL=256", "GBS=8", "PRECISION=fp32")
-    content, _ = rehearsed(tmp_path / "new.json", *job("cpu", 1, framework, "llama", *settings))
+    content, _ = rehearsed(tmp_path / "new.json", *job("cpu", 1, framework, model, *settings))
     prefix = write_toy_data(tmp_path / "data")
-    case = f"least_peak llama {' '.join(settings)}"
+    case = f"least_peak {model} {' '.join(settings)}"
     command = [sys.executable, "-m", "tests.workers.memory_worker", framework, str(prefix), str(tmp_path), case]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MASTER_PORT": "0"}
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=True)
@@ -204,6 +222,7 @@ BAD = {
     "batch": (["GBS=63"], "GBS"),
     "layout": (["TP=3"], "TP"),
     "no number": (["MBS=auto", "METHOD=best"], "MBS"),
+    "experts": (["--model", "qwen3moe", "SL=1001"], "MBS SL: 1001 tokens with 8 experts each"),
     "kernels that need data": (["--framework", "hf", "HF_KERNELS=liger"], "HF_KERNELS=liger"),
     "a folder that cannot be": (["--output", "README.md/new.json"], "--output"),
     "framework as a setting": (["FRAMEWORK=hf"], "FRAMEWORK"),

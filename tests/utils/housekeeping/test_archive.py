@@ -36,6 +36,7 @@ from toydata import write_toy_data
 
 from data.prepare import prepare
 from evaluate import fingerprint
+from train.runner.state import lock
 from utils.errors import ConfigError
 from utils.housekeeping import archive, footprint
 
@@ -243,7 +244,7 @@ def test_results_that_were_copied_here_are_packed_and_a_folder_without_a_marker_
 
 SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2")
 HOLDER = (
-    "import subprocess, sys; from pathlib import Path; from utils.housekeeping.footprint import lock\n"
+    "import subprocess, sys; from pathlib import Path; from train.runner.state import lock\n"
     "with lock(Path(sys.argv[1])):\n"
     "    subprocess.Popen(['cat'], stdout=2); print('held', flush=True); sys.stdin.readline()\n"
 )
@@ -289,7 +290,7 @@ def test_a_marker_or_lock_that_is_not_ours_stays_and_the_folder_is_not_used(faul
     (tmp_path / "other").write_text('{"tool": "tprimat", "kind": "output", "schema": 1}')
     make(tmp_path, folder / name, *FOREIGN[fault])
     before = tree(tmp_path)
-    with pytest.raises(ConfigError, match=name) as error, footprint.lock(folder):
+    with pytest.raises(ConfigError, match=name) as error, lock(folder):
         pass
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
     assert tree(tmp_path).items() >= before.items()
@@ -297,13 +298,13 @@ def test_a_marker_or_lock_that_is_not_ours_stays_and_the_folder_is_not_used(faul
 
 @pytest.mark.parametrize("fault", ["deleted", "renamed", "replaced"])
 def test_lock_is_lost_with_its_folder(folder, fault):
-    with footprint.lock(folder) as is_held:
+    with lock(folder) as is_held:
         assert is_held()
         folder.rename(folder.with_name("renamed"))
         if fault == "deleted":
             shutil.rmtree(folder.with_name("renamed"))
         if fault == "replaced":
-            with footprint.lock(folder):
+            with lock(folder):
                 assert not is_held()
         assert not is_held()
 
@@ -314,11 +315,11 @@ def test_only_one_process_has_a_folder_until_it_is_killed_and_the_other_is_told_
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout.readline() == "held\n" and (folder / MARKER).exists(), "who locks a folder marks it"
         refused = pytest.raises(ConfigError, match=f"process {process.pid} on .* is at work there")
-        with refused, footprint.lock(folder):
+        with refused, lock(folder):
             pass
         process.kill()
         process.wait()
-        with footprint.lock(folder):
+        with lock(folder):
             assert str(os.getpid()) in (folder / LOCK).read_text()
 
 
@@ -332,17 +333,17 @@ def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(folder, monkeypatch):
         taken.append(os.fstat(descriptor).st_ino)
 
     monkeypatch.setattr("fcntl.flock", flock)
-    with footprint.lock(folder):
+    with lock(folder):
         assert (folder / LOCK).stat().st_ino == taken[-1]
     assert len(taken) == 2
 
 
 def test_a_lock_on_a_full_disk_is_bad_input_and_is_given_back(folder, monkeypatch):
     monkeypatch.setattr(os, "pwrite", Mock(side_effect=OSError(28, "No space left on device")))
-    with pytest.raises(ConfigError, match="No space left"), footprint.lock(folder):
+    with pytest.raises(ConfigError, match="No space left"), lock(folder):
         pass
     monkeypatch.undo()
-    with footprint.lock(folder):
+    with lock(folder):
         pass
 
 
