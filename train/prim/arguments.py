@@ -167,15 +167,19 @@ class Arguments:
     def _parameter_count(self, spec: ModelSpec) -> int | None:
         """Return the sum over tensor and pipeline ranks, with each weight that several ranks hold counted once.
 
-        Each tensor rank counts all norms; the last pipeline stage of a tied model counts the embedding again. None
-        until every rank has printed its number.
+        Each tensor rank counts all norms; the last pipeline stage of a tied model counts the embedding again. Of the
+        expert-parallel ranks only the first prints, and counts its own experts. None until every rank has printed its
+        number.
         """
         tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
         copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
         norms = sum(size for name, size in flat_parameters(spec).items() if not name.endswith(".bias"))
-        return sum(self.parameters.values()) - (tensor - 1) * norms - copies
+        shares = self.values.get("expert_model_parallel_size") or 1
+        elsewhere = spec.num_layers * (spec.num_experts - spec.num_experts // shares)
+        experts = elsewhere * 3 * spec.hidden_size * spec.ffn_hidden_size
+        return sum(self.parameters.values()) - (tensor - 1) * norms - copies + experts
 
 
 def plain(line: str) -> str:
