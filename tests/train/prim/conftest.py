@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from checkout import ROOT
 
 from tests.support.launching import results
@@ -20,13 +21,35 @@ from train import train_prim
 STANDIN = Path(__file__).parent / "primus_standin" / "root"
 PRETENCE = Path(__file__).parent / "primus_standin" / "pretence"
 GPUS = 2
+FORCED = "moe_router_force_load_balancing"
+PRESETS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llama3.1_8B": ("", {"tokenizer_type": "Llama3Tokenizer", "rotary_base": 500000}, {}),
+    "qwen2.5_7B": ("", {"rotary_base": 1000000}, {}),
+    # like AMD's own it does not set qk_layernorm, which is false by default
+    "qwen3_8B": ("-BF16", {"rotary_base": 1000000}, {}),
+    "qwen3_30B_A3B": ("-BF16", {"num_experts": 5, "qk_layernorm": True}, {FORCED: True, "use_turbo_deepep": True}),
+}
+"""Presets of models in the stand-in: the end of the name of its shipped YAML, keys of the preset, and of that YAML more
+than of Llama's. Values made up but for those that a test looks for.
+"""
 SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny")
 
 
 @pytest.fixture
 def primus(tmp_path: Path) -> Path:
     """A checkout of the stand-in, which a test may change."""
-    return Path(shutil.copytree(STANDIN, tmp_path / "Primus"))
+    root = Path(shutil.copytree(STANDIN, tmp_path / "Primus"))
+    shipped = root / "examples" / "megatron" / "configs" / "MI300X"
+    (llama,) = shipped.iterdir()
+    for preset, (precision, of_model, more) in PRESETS.items():
+        content = {"extends": ["language_model.yaml"], "normalization": "RMSNorm", "tokenizer_model": "somebody's"}
+        model = root / "primus" / "configs" / "models" / "megatron" / f"{preset}.yaml"
+        model.write_text(yaml.safe_dump(content | of_model))
+        experiment = yaml.safe_load(llama.read_text())
+        experiment["modules"]["pre_trainer"]["model"] = model.name
+        experiment["modules"]["pre_trainer"]["overrides"] |= more
+        (shipped / f"{preset}{precision}-pretrain.yaml").write_text(yaml.safe_dump(experiment))
+    return root
 
 
 @pytest.fixture
