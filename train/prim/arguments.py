@@ -110,6 +110,9 @@ class Arguments:
             known["parameters_without_weight_decay"] = None if is_other else sum(flat_parameters(spec).values())
             if self.values.get("num_experts"):
                 known |= self._routing()
+                # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
+                if known["routing"] == "balanced" and self.values.get("moe_router_force_load_balancing_type") == "even":
+                    known["routing"] = "balanced, in turn"
             if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
                 known.pop("query_key_norm", None)
             why = dict.fromkeys(known, NOT_SAID) | {

@@ -196,7 +196,7 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
         else:
             raise ConfigError(
                 f"PRIMUS_PATH={root}: this Primus has no key {key}, wanted {value!r}; without it the work would be "
-                "another; take v25.10 or later"
+                "another; take a later release"
             )
     return fitted, dropped
 

@@ -73,7 +73,14 @@ def test_parameters_that_several_ranks_hold_are_counted_once(spec, tensor, pipel
     assert first.resolved(spec).get("tie_word_embeddings", False) == (more == UNTIED)
 
 
+BALANCED = {"num_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 96, "moe_router_load_balancing_type": "none"}
+BALANCED |= {"moe_router_dtype": None, "moe_shared_expert_intermediate_size": None, "moe_expert_capacity_factor": None}
+BALANCED |= {"params_dtype": "torch.float32", FORCED: True}
 RESOLVED = [
+    *(
+        (BALANCED | {f"{FORCED}_type": kind}, "", {"routing": wanted, "token_dropping": False})
+        for kind, wanted in (("uniform", "balanced"), ("even", "balanced, in turn"))
+    ),
     ({"apply_wd_to_qk_layernorm": True}, "", {"parameters_without_weight_decay": None}),
     ({"norm_epsilon": 1e-6, "layernorm_epsilon": 1e-5}, "", {"norm_eps": 1e-5}),
     ({"norm_epsilon": 1e-6}, "", {"norm_eps": 1e-6}),
@@ -300,6 +307,10 @@ def test_a_key_that_changes_nothing_is_left_out_and_said(run_job, primus: Path, 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], tuple[str, ...], str]] = {
     "a key that changes the work": (edited("eod_mask_loss: false\n", ""), (), "has no key eod_mask_loss, wanted False"),
+    "a routing that this version has not": (
+        *(lambda root: None, ("MODEL=qwen3moe", "ROUTING=balanced")),
+        "has no key moe_router_force_load_balancing_type, wanted 'uniform'",
+    ),
     "a window": (lambda root: None, ("MODEL=mistral", "SL=8192"), "MODEL=mistral SL=8192: Primus has no key for the w"),
     "a list": (edited("", "[]"), (), "got list"),
     "damaged": (edited("", "a: ["), (), "cannot be read"),
