@@ -170,7 +170,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write texts and tokenizers of all cases into a folder; see docs/performance.md."""
+    """Write texts and tokenizers of all cases into a folder; see docs/hardware.md."""
     parser = Parser(OPTIONS, prog="python -m benchmarks.texts", description=first_line(__doc__))
     options = parser.parse_args(arguments)
     for kind in SHAPES:

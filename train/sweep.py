@@ -2,7 +2,7 @@
 
 KEY=V1,V2 gives a setting several values. Points that cannot fit into the memory of the device, by the estimate, are
 marked and not started. Points with an ok result are kept, so after an interrupt the same command continues. Each point
-is run once unless RUNS is given. More: docs/sweep.md
+is run once unless RUNS is given. More: docs/train.md
 
 Usage:   ./shell/run_sweep.sh [--dry-run] [--here] KEY=VALUE,VALUE[,...] [KEY=VALUE ...]
          --dry-run starts no job: it prints the command of the container, if there is one, and all points; --here

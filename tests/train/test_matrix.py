@@ -14,6 +14,7 @@ from toydata import write_toy_data
 
 from tests.support.matrices import RunningMatrix, wait_until_gone
 from train import matrix
+from utils import models
 from utils.dataset import manifest
 from utils.errors import ConfigError
 from utils.settings.config import load, values_of
@@ -119,11 +120,27 @@ def test_methods_run_one_after_the_other_and_are_compared_together(monkeypatch, 
     assert steps == wanted
 
 
-def test_the_framework_that_runs_in_anothers_place_is_said_with_the_plan(monkeypatch, capsys):
-    assert main(monkeypatch, *ONE_JOB, "FRAMEWORK=nemo,mega") == 0
+@pytest.mark.parametrize(
+    ("platform", "settings", "jobs", "said"),
+    [
+        (
+            "amd",
+            ["GPUS_PER_NODE=8", "FRAMEWORK=nemo,mega"],
+            ["prim_llama", "mega_llama"],
+            "FRAMEWORK=nemo: is NVIDIA's own",
+        ),
+        ("cpu", ["FRAMEWORK=all", "MODEL=qwen3moe"], ["mega_qwen3moe", "hf_qwen3moe"], "nemo has none of qwen3moe"),
+        (
+            *("cpu", ["FRAMEWORK=nemo", "MODEL=all"], [f"nemo_{name}" for name in models.NAMES if name != "qwen3moe"]),
+            "left out, because there is no recipe: nemo has none of qwen3moe",
+        ),
+    ],
+)
+def test_jobs_that_are_left_out_or_replaced_are_said_with_the_plan(monkeypatch, capsys, platform, settings, jobs, said):
+    assert main(monkeypatch, "--platform", platform, "--dry-run", "MODEL=llama", "RUNS=1", *settings) == 0
     printed = capsys.readouterr()
-    assert re.findall(r"train_amd_(\w+)_llama\.sh", printed.out) == ["prim", "mega"]
-    assert "FRAMEWORK=nemo" in printed.out + printed.err
+    assert re.findall(rf"train_{platform}_(\w+)\.sh", printed.out) == jobs
+    assert said in printed.out + printed.err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 On a GPU, two worker processes per rank fetch ahead. A thread of the rank copies their samples into pinned memory, from
 which they go to the device asynchronously. On a CPU the rank fetches its samples itself: a worker would take cores from
-the training, for samples that cost a thousandth of a step (docs/performance.md).
+the training, for samples that cost a thousandth of a step (docs/hardware.md).
 
 The workers are forked, torch's way on Linux. That is safe after CUDA and NCCL have started because they never call
 either, and torch gives each one a single thread; the memory maps of the data set are shared.

@@ -110,6 +110,9 @@ class Arguments:
             known["parameters_without_weight_decay"] = None if is_other else sum(flat_parameters(spec).values())
             if self.values.get("num_experts"):
                 known |= self._routing()
+                # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
+                if known["routing"] == "balanced" and self.values.get("moe_router_force_load_balancing_type") == "even":
+                    known["routing"] = "balanced, in turn"
             if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
                 known.pop("query_key_norm", None)
             why = dict.fromkeys(known, NOT_SAID) | {
@@ -169,15 +172,19 @@ class Arguments:
     def _parameter_count(self, spec: ModelSpec) -> int | None:
         """Return the sum over tensor and pipeline ranks, with each weight that several ranks hold counted once.
 
-        Each tensor rank counts all norms; the last pipeline stage of a tied model counts the embedding again. None
-        until every rank has printed its number.
+        Each tensor rank counts all norms; the last pipeline stage of a tied model counts the embedding again. Of the
+        expert-parallel ranks only the first prints, and counts its own experts. None until every rank has printed its
+        number.
         """
         tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
         copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
         norms = sum(size for name, size in flat_parameters(spec).items() if not name.endswith(".bias"))
-        return sum(self.parameters.values()) - (tensor - 1) * norms - copies
+        shares = self.values.get("expert_model_parallel_size") or 1
+        elsewhere = spec.num_layers * (spec.num_experts - spec.num_experts // shares)
+        experts = elsewhere * 3 * spec.hidden_size * spec.ffn_hidden_size
+        return sum(self.parameters.values()) - (tensor - 1) * norms - copies + experts
 
 
 def plain(line: str) -> str:

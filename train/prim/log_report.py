@@ -49,6 +49,7 @@ TRACES = (
 """Names of a rank's trace."""
 LAST_LINES = 8
 TITLE = "AMD"
+NO_EXPERT_TOKENS = "Megatron's log under Primus has no tokens of each expert"
 NO_SNAPSHOT = "this version requests no memory snapshot of Primus"
 
 
@@ -205,6 +206,9 @@ class LogReport(JobReport):
         add_samples(result, samples, self.job.config, _loop_seconds(samples, follower.step_ends))
         result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         result["memory_metrics"] = memory(log, has_gpu=self.job.config.platform != "cpu")
+        if self.job.spec.num_experts:
+            keys = ("tokens", "fullest_share")
+            result["experts"] = {**dict.fromkeys(keys), "reasons": dict.fromkeys(keys, NO_EXPERT_TOKENS)}
 
 
 def _loop_seconds(samples: Samples, ends: Mapping[int, float]) -> float | None:

@@ -68,7 +68,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
     """Run Primus and fill in the report; raise the error of a failed training."""
     job, config, weights_sha256 = report.job, report.job.config, None
     if plan.checkpoint is not None:
-        ranks = config.tensor_parallel_size, config.pipeline_parallel_size
+        ranks = config.tensor_parallel_size, config.pipeline_parallel_size, config.expert_parallel_size
         weights_sha256 = write_weights(plan.checkpoint, job.spec, config.seed, config.init_std, *ranks)
     plan.experiment.write_text(yaml.safe_dump(plan.document, sort_keys=False, width=120), encoding="utf8")
     of_launcher = plan.primus.variables(plan.experiment, plan.train_log, plan.gpu_model)

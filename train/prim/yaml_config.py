@@ -5,18 +5,19 @@ empty, because Primus evaluates its values as Python. The preset files of the in
 (`train/prim/install.py`).
 
 Our equal weights are a checkpoint that Primus's Megatron loads before the first step, as in fine-tuning. The format is
-Megatron-LM's older one, `torch`: a file for each tensor and pipeline rank below `release/`, and a text file that names
-this folder (megatron/training/checkpointing.py, `get_checkpoint_name`, `read_metadata`). `finetune` takes the weights
-alone: step, samples, optimizer and random state are those of a new training. If some names are missing, Megatron goes
-on without them and prints `load_return`, which `unloaded` reads. The names are those of local layers, which Primus has
-on a CPU. With TransformerEngine's layers this is not tried.
+Megatron-LM's older one, `torch`: a file for each tensor, pipeline and expert rank below `release/`, and a text file
+that names this folder (megatron/training/checkpointing.py, `get_checkpoint_name`, `read_metadata`). `finetune` takes
+the weights alone: step, samples, optimizer and random state are those of a new training. If some names are missing,
+Megatron goes on without them and prints `load_return`, which `unloaded` reads. The names are those of local layers,
+which Primus has on a CPU. With TransformerEngine's layers this is not tried.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,7 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
         else:
             raise ConfigError(
                 f"PRIMUS_PATH={root}: this Primus has no key {key}, wanted {value!r}; without it the work would be "
-                "another; take v25.10 or later"
+                "another; take a later release"
             )
     return fitted, dropped
 
@@ -218,8 +219,10 @@ CHECKPOINT: dict[str, Any] = {
 _LOAD_RETURN = re.compile(r"load_return: (?P<what>.*)")
 
 
-def write_weights(folder: Path, spec: ModelSpec, seed: int, std: float, tensor: int, pipeline: int) -> str:
-    """Write the checkpoint for `tensor` x `pipeline` ranks; return the digest of all weights, as `mega` records it.
+def write_weights(
+    folder: Path, spec: ModelSpec, seed: int, std: float, tensor: int = 1, pipeline: int = 1, expert: int = 1
+) -> str:
+    """Write the checkpoint for ranks in these three directions; return the digest of all weights, as `mega` records it.
 
     Takes float32 weights of four bytes a parameter on the disk.
     """
@@ -229,13 +232,15 @@ def write_weights(folder: Path, spec: ModelSpec, seed: int, std: float, tensor: 
     from train.mega.weights import part_of
 
     source = EqualWeights(spec, seed, std)
-    for stage in range(pipeline):
-        for rank in range(tensor):
-            weights = {here: part_of(name, spec, source, rank, tensor) for here, name in _names(spec, stage, pipeline)}
-            of_stage = f"_{stage:03d}" if pipeline > 1 else ""
-            path = folder / "release" / f"mp_rank_{rank:02d}{of_stage}" / "model_optim_rng.pt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save({"model": weights, "checkpoint_version": CHECKPOINT_VERSION, "iteration": 0}, path)
+    for stage, rank, group in itertools.product(range(pipeline), range(tensor), range(expert)):
+        share = spec.num_experts // expert
+        names = _names(spec, stage, pipeline, range(group * share, (group + 1) * share))
+        weights = {here: part_of(name, spec, source, rank, tensor) for here, name in names}
+        of_stage = f"_{stage:03d}" if pipeline > 1 else ""
+        of_group = f"_{group:03d}" if expert > 1 else ""
+        path = folder / "release" / f"mp_rank_{rank:02d}{of_stage}{of_group}" / "model_optim_rng.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({"model": weights, "checkpoint_version": CHECKPOINT_VERSION, "iteration": 0}, path)
     (folder / "latest_checkpointed_iteration.txt").write_text("release", encoding="ascii")
     return combined_digest(source.digests)
 
@@ -251,22 +256,27 @@ def was_loaded(arguments: dict[str, Any]) -> bool:
     return Path(str(arguments.get("load"))).name == WEIGHTS and arguments.get("finetune") is True
 
 
-def _names(spec: ModelSpec, stage: int, stages: int) -> Iterator[tuple[str, str]]:
-    """Yield the names of a stage's parameters: in the stage, which counts its layers from 0, and in the whole model."""
+def _names(spec: ModelSpec, stage: int, stages: int, experts: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Yield the names of a rank's parameters: in the rank, which counts its layers and its share of the experts from 0,
+    and in the whole model.
+    """
     is_first, is_last, layers = stage == 0, stage == stages - 1, spec.num_layers // stages
     if is_first:
         yield (name := "embedding.word_embeddings.weight"), name
-    experts = [f"mlp.experts.local_experts.{number}." for number in range(spec.num_experts)]
-    in_layer = (
+    plain = (
         *_LAYER,
-        *(["mlp.router.weight"] if experts else []),
-        *(f"{mlp}linear_fc{number}.weight" for mlp in experts or ["mlp."] for number in (1, 2)),
+        *(["mlp.router.weight"] if experts else ["mlp.linear_fc1.weight", "mlp.linear_fc2.weight"]),
         *(["self_attention.linear_qkv.bias"] if spec.qkv_bias else []),
         *([f"self_attention.{letter}_layernorm.weight" for letter in "qk"] if spec.query_key_norm else []),
     )
+    of_experts = [
+        tuple(f"mlp.experts.local_experts.{number}.linear_fc{part}.weight" for number in (here, whole))
+        for here, whole in enumerate(experts)
+        for part in (1, 2)
+    ]
     for layer in range(layers):
-        for inside in in_layer:
-            yield f"decoder.layers.{layer}.{inside}", f"decoder.layers.{stage * layers + layer}.{inside}"
+        for here, whole in [*((name, name) for name in plain), *of_experts]:
+            yield f"decoder.layers.{layer}.{here}", f"decoder.layers.{stage * layers + layer}.{whole}"
     if is_last:
         yield (name := "decoder.final_layernorm.weight"), name
         if not spec.tie_word_embeddings or not is_first:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import shlex
 import sys
@@ -18,7 +19,7 @@ from train.machine.gpus import capacity_gb
 from utils.dataset.manifest import idx_path, manifest_path, read as read_manifest
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
-from utils.frameworks import VENDOR_OF, counterpart
+from utils.frameworks import VENDOR_OF, can_train, counterpart, in_all
 from utils.hardware.detect import visible_device, visible_gpus
 from utils.memory.estimate import FRAMEWORKS, usable_gb
 from utils.results import store
@@ -140,8 +141,14 @@ def environment(matrix: Matrix) -> dict[str, str]:
 
 
 def notes(matrix: Matrix) -> list[str]:
-    """Return a note for each framework that another one replaces on this platform, and for a recipe of another GPU."""
-    found = _counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
+    """Return a note for each framework that another one replaces on this platform, for pairs of framework and model
+    that are left out, and for a recipe of another GPU.
+    """
+    config, asked = matrix.config, matrix.values["FRAMEWORK"].text
+    found = _counterparts(tuple(asked.split(",")), config.platform)
+    pairs = itertools.product(in_all(config.platform) if asked == "all" else config.frameworks, config.models)
+    if without := [f"{framework} has none of {model}" for framework, model in pairs if not can_train(framework, model)]:
+        found.append(f"left out, because there is no recipe: {', '.join(without)}")
     if matrix.config.method == "best":
         recipe = unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
         found += [recipe] if recipe else []

@@ -125,6 +125,13 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "SwiGLU": override("swiglu"),
     "experts of a layer": of_experts("", "num_experts"),
     **megatron_experts(""),
+    # `uniform` is Megatron's own, random logits. From v26.5 on the default is `even`, tokens to the experts in turn;
+    # up to v26.3 there is only this, with the weights of other experts
+    "forced balancing": of_experts(
+        "",
+        "moe_router_force_load_balancing",
+        ("moe_router_force_load_balancing_type", lambda is_forced: "uniform" if is_forced else None),
+    ),
     # AMD's YAML has its own kernels for both
     "exchange of tokens": of_experts(
         "",

@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from tests.support.tied_model import LLAMA_1B
-from tests.train.prim.conftest import SHORT, STANDIN
+from tests.train.prim.conftest import FORCED, SHORT
 from train import train_prim
 from train.prim import arguments, install, yaml_config
 from utils import models
@@ -49,12 +49,15 @@ def test_arguments_keep_the_kind_of_their_values_and_other_lines_are_none() -> N
 
 UNTIED = {"untie_embeddings_and_output_weights": False}
 SMALL = {"num_layers": 2, "hidden_size": 4}
+EXPERTS = replace(models.get("qwen3moe", "full"), **SMALL, ffn_hidden_size=5, num_experts=6)
 # two layers of width 4: norms are (2 * 2 + 1) * 4 = 20 elements, which each of two tensor ranks holds; those of queries
-# and keys 2 * 2 * 2; of a tied model each of two stages has the embedding of 4 x 10, and 500 parameters else
+# and keys 2 * 2 * 2; of a tied model each of two stages has the embedding of 4 x 10, and 500 parameters else. An expert
+# has 3 * 4 * 5 parameters; one of two expert ranks prints, with 3 of 6 experts in each of 2 layers
 COUNTS = [
     (replace(models.get("llama", "full"), **SMALL), 2, 1, {}, 120, 220),
     (replace(models.get("qwen3", "full"), **SMALL, num_attention_heads=2), 2, 1, {}, 128, 228),
     (replace(LLAMA_1B.spec, **SMALL, vocab_size=10), 1, 2, UNTIED, 540, 1040),
+    (EXPERTS, 1, 2, {"expert_model_parallel_size": 2}, 500, 1360),
 ]
 
 
@@ -67,10 +70,17 @@ def test_parameters_that_several_ranks_hold_are_counted_once(spec, tensor, pipel
     assert first.resolved(spec)["parameter_count"] is None, "one rank has not printed its number"
     first.take(said[1])
     assert first.resolved(spec)["parameter_count"] == wanted
-    assert first.resolved(spec).get("tie_word_embeddings", False) == bool(more)
+    assert first.resolved(spec).get("tie_word_embeddings", False) == (more == UNTIED)
 
 
+BALANCED = {"num_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 96, "moe_router_load_balancing_type": "none"}
+BALANCED |= {"moe_router_dtype": None, "moe_shared_expert_intermediate_size": None, "moe_expert_capacity_factor": None}
+BALANCED |= {"params_dtype": "torch.float32", FORCED: True}
 RESOLVED = [
+    *(
+        (BALANCED | {f"{FORCED}_type": kind}, "", {"routing": wanted, "token_dropping": False})
+        for kind, wanted in (("uniform", "balanced"), ("even", "balanced, in turn"))
+    ),
     ({"apply_wd_to_qk_layernorm": True}, "", {"parameters_without_weight_decay": None}),
     ({"norm_epsilon": 1e-6, "layernorm_epsilon": 1e-5}, "", {"norm_eps": 1e-5}),
     ({"norm_epsilon": 1e-6}, "", {"norm_eps": 1e-6}),
@@ -132,25 +142,25 @@ def test_a_device_has_the_folder_of_its_generation(device, folder) -> None:
     assert install.gpu_folder(device) == folder
 
 
-def test_a_precision_or_a_gpu_without_a_file_of_its_own_takes_the_one_for_all() -> None:
-    primus = install.find({"PRIMUS_PATH": str(STANDIN)})
+def test_a_precision_or_a_gpu_without_a_file_of_its_own_takes_the_one_for_all(primus: Path) -> None:
+    found = install.find({"PRIMUS_PATH": str(primus)})
     asked = [("bf16", "MI300X"), ("fp8", "MI300X"), ("bf16", "MI999X")]
-    assert len({primus.shipped_path("llama", precision, gpu) for precision, gpu in asked}) == 1
+    assert len({found.shipped_path("llama", precision, gpu) for precision, gpu in asked}) == 1
 
 
 def written(
-    folder: Path, spec: models.ModelSpec, tensor: int, pipeline: int
+    folder: Path, spec: models.ModelSpec, tensor: int = 1, pipeline: int = 1, expert: int = 1
 ) -> tuple[str, list[dict[str, torch.Tensor]]]:
     """Return the digest of a checkpoint and the weights of its ranks, by their folders."""
-    digest = yaml_config.write_weights(folder, spec, SEED, STD, tensor, pipeline)
+    digest = yaml_config.write_weights(folder, spec, SEED, STD, tensor, pipeline, expert)
     return digest, [torch.load(path / "model_optim_rng.pt")["model"] for path in sorted((folder / "release").iterdir())]
 
 
 @pytest.mark.parametrize("is_tied", [False, True])
 def test_shards_and_stages_of_a_checkpoint_are_its_whole_weights(tmp_path: Path, is_tied: bool) -> None:
     spec = replace(QWEN, tie_word_embeddings=is_tied)
-    digest, (whole,) = written(tmp_path / "one", spec, 1, 1)
-    digest_of_two, (left, right) = written(tmp_path / "two", spec, 2, 1)
+    digest, (whole,) = written(tmp_path / "one", spec)
+    digest_of_two, (left, right) = written(tmp_path / "two", spec, 2)
     _, (first, last) = written(tmp_path / "stages", spec, 1, 2)
     assert digest == digest_of_two
     # rows of the input are divided; gate and up one after the other, each
@@ -169,6 +179,24 @@ def test_shards_and_stages_of_a_checkpoint_are_its_whole_weights(tmp_path: Path,
     assert torch.equal(last["output_layer.weight"], first[embedding]) == is_tied
 
 
+def test_expert_ranks_of_a_checkpoint_hold_their_own_experts_and_all_else(tmp_path: Path) -> None:
+    spec = models.get("qwen3moe", "tiny")
+    digest, (whole,) = written(tmp_path / "one", spec)
+    digest_of_four, ranks = written(tmp_path / "four", spec, 1, 2, 2)
+    assert digest == digest_of_four
+    # megatron/training/checkpointing.py, get_checkpoint_name: tensor, pipeline and expert rank
+    names = [f"mp_rank_00_{stage:03d}_{group:03d}" for stage in (0, 1) for group in (0, 1)]
+    assert sorted(path.name for path in (tmp_path / "four" / "release").iterdir()) == names
+    expert = "decoder.layers.{}.mlp.experts.local_experts.{}.linear_fc{}.weight".format
+    half = spec.num_layers // 2
+    for number, rank in enumerate(ranks):
+        stage, group = divmod(number, 2)
+        assert torch.equal(rank[expert(1, 3, 2)], whole[expert(stage * half + 1, group * 4 + 3, 2)])
+        assert expert(0, 3, 1) in rank and expert(0, 4, 1) not in rank
+        router = "decoder.layers.{}.mlp.router.weight".format
+        assert torch.equal(rank[router(0)], whole[router(stage * half)])
+
+
 def test_names_that_megatron_could_not_load_are_found_in_its_output() -> None:
     line = "load_return: _IncompatibleKeys(missing_keys=['output_layer.weight'], unexpected_keys=[])\n"
     assert yaml_config.unloaded(line) == "_IncompatibleKeys(missing_keys=['output_layer.weight'], unexpected_keys=[])"
@@ -180,6 +208,7 @@ def test_names_that_megatron_could_not_load_are_found_in_its_output() -> None:
 MODULE = "primus/configs/modules/megatron/trainer_base.yaml"
 SHIPPED = "examples/megatron/configs/MI300X/{}-pretrain.yaml"
 FILES = {"llama": "llama3.1_8B", "qwen": "qwen2.5_7B", "mistral": "llama3.1_8B", "qwen3": "qwen3_8B-BF16"}
+FILES["qwen3moe"] = "qwen3_30B_A3B-BF16"
 
 
 def check(root: Path, *arguments: str) -> SimpleNamespace:
@@ -211,6 +240,15 @@ TRAPS: dict[str, dict[str, Any]] = {
     },
     "qwen": {"add_qkv_bias": True, "norm_epsilon": 1e-6},
     "qwen3": {"qk_layernorm": True, "add_qkv_bias": False},
+    "qwen3moe": {
+        **{"num_experts": 128, "moe_router_topk": 8, "moe_ffn_hidden_size": 768, "kv_channels": 128},
+        **{
+            "moe_router_load_balancing_type": "none",
+            "moe_aux_loss_coeff": 0.0,
+            "moe_token_dispatcher_type": "alltoall",
+        },
+        **{FORCED: False, "use_turbo_deepep": False, "moe_grouped_gemm": True, "expert_model_parallel_size": 1},
+    },
     "mistral": {
         **{"use_rope_scaling": False, "rotary_base": 10000, "num_query_groups": 8, "ffn_hidden_size": 14336},
         "vocab_size": 31999,  # the null tokenizer adds one
@@ -269,6 +307,10 @@ def test_a_key_that_changes_nothing_is_left_out_and_said(run_job, primus: Path, 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], tuple[str, ...], str]] = {
     "a key that changes the work": (edited("eod_mask_loss: false\n", ""), (), "has no key eod_mask_loss, wanted False"),
+    "a routing that this version has not": (
+        *(lambda root: None, ("MODEL=qwen3moe", "ROUTING=balanced")),
+        "has no key moe_router_force_load_balancing_type, wanted 'uniform'",
+    ),
     "a window": (lambda root: None, ("MODEL=mistral", "SL=8192"), "MODEL=mistral SL=8192: Primus has no key for the w"),
     "a list": (edited("", "[]"), (), "got list"),
     "damaged": (edited("", "a: ["), (), "cannot be read"),

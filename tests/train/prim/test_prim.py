@@ -19,7 +19,7 @@ from processes import wait_until_gone
 from evaluate import validate
 from tests.support import real_primus
 from tests.support.launching import results, run
-from tests.train.prim.conftest import GPUS, PRETENCE, ROOT, STANDIN, seen_by_primus
+from tests.train.prim.conftest import GPUS, PRETENCE, ROOT, seen_by_primus
 from utils import models
 
 # Times of the stand-in: 900 ms, 300 ms, then 200 + n.
@@ -36,6 +36,7 @@ def ended(process):
 def test_whole_path_gives_a_valid_result_with_proof_of_settings_and_samples(launch, tmp_path, primus):
     token = "hf_" + "x" * 34
     secrets = {"HF_TOKEN": token, "NCCL_FOO": token, "WANDB_API_KEY": "open-sesame", "MY_NOTE": token}
+    before = {path for path in primus.rglob("*") if path.is_file()}
     secrets |= {"PIP_INDEX_URL": "https://ann:open-sesame@index.example/simple"}
     code, out, err = ended(launch(data="real", **secrets, NCCL_DEBUG="WARN", PIP_FIND_LINKS="/wheels"))
     assert code == 0, out[-3000:] + err
@@ -58,8 +59,7 @@ def test_whole_path_gives_a_valid_result_with_proof_of_settings_and_samples(laun
     # the ends of its steps are known by its lines; no GPU of AMD is here
     assert "amdsmi" in result["energy_metrics"]["reasons"]["joules"]
     assert f"[AMD] Step 6/6 | 0.021 s | avg {sum(TIMES[1:]) / 5:.3f} s | loss 11.4000 | 6" in out
-    made = [path for path in primus.rglob("*") if path.is_file() and not (STANDIN / path.relative_to(primus)).exists()]
-    assert made == [], "nothing is written into the checkout"
+    assert {path for path in primus.rglob("*") if path.is_file()} == before, "nothing is written into the checkout"
     # the environment is that of ranks, without secrets
     environment, seen = result["provenance"]["environment"], seen_by_primus(tmp_path)
     assert (environment["HSA_NO_SCRATCH_RECLAIM"], environment["GPU_MAX_HW_QUEUES"]) == ("1", "2")
@@ -95,15 +95,21 @@ def test_lines_of_every_generation_are_read(lines, settings, excluded, rates, ru
 
 @pytest.mark.parametrize("model", models.NAMES)
 def test_what_was_told_and_printed_again_is_the_model(model, run_job):
-    code, result = run_job("SL=64", model=model)  # no longer than the window of mistral
+    spec = models.get(model, "tiny")
+    # no longer than the window of mistral; the stand-in counts the experts of one rank, as Primus does
+    code, result = run_job("SL=64", *(["EP=2"] if spec.num_experts else []), model=model)
     assert code == 0, result["reason"]
-    spec, resolved = models.get(model, "tiny"), result["resolved_config"]
+    resolved = result["resolved_config"]
     # norms and biases, which are vectors, are not decayed
     norms = (2 * spec.num_layers + 1) * spec.hidden_size + 2 * spec.num_layers * spec.head_dim * spec.query_key_norm
     biases = spec.num_layers * (spec.num_attention_heads + 2 * spec.num_query_groups) * spec.head_dim * spec.qkv_bias
     assert resolved["parameters_without_weight_decay"] == norms + biases
     assert (resolved["vocab_size"], resolved["num_layers"]) == (spec.vocab_size, spec.num_layers)
     assert resolved.get("query_key_norm", False) == spec.query_key_norm
+    assert resolved["parameter_count"] == spec.parameter_count
+    if spec.num_experts:
+        assert (resolved["num_experts"], resolved["experts_per_token"], resolved["routing"]) == (8, 2, "learned")
+        assert "no tokens of each expert" in result["experts"]["reasons"]["tokens"]
 
 
 PROFILE = ("PROFILING=true", "PROFILE_STEP_START=5", "PROFILE_STEP_END=6", "TRAIN_ITERS=14", "PROFILE_RANKS=all")
@@ -140,14 +146,16 @@ FAULTS = {
     "another norm": ("another:norm_epsilon=0.001", "llama", 1, "failed", "norm_eps: asked 1e-05, built 0.001"),
     "no scaling of rope": ("another:use_rope_scaling=false", "llama", 1, "failed", "rope_scaling: asked"),
     "another vocabulary": ("another:vocab_size=131071", "llama", 1, "failed", "vocab_size: asked"),
-    # as AMD's own preset of Qwen3 8B builds it (Primus fd1eeab)
-    "no norms of queries": (
-        "another:qk_layernorm=false",
-        "qwen3",
-        1,
-        "failed",
-        "query_key_norm: asked True, built Fal",
+    "another routing": (
+        *("another:moe_router_force_load_balancing=true", "qwen3moe", 1, "failed"),
+        "routing: asked 'learned', built 'balanced'",
     ),
+    "another number of experts": (
+        *("another:moe_router_topk=3", "qwen3moe", 1, "failed"),
+        "experts_per_token: asked 2, built 3",
+    ),
+    # as AMD's own preset of Qwen3 8B builds it (Primus fd1eeab)
+    "no norms of queries": ("another:qk_layernorm=false", "qwen3", 1, "failed", "query_key_norm: asked True, built "),
 }
 
 
@@ -309,15 +317,21 @@ PRINTED_NORM = 1.1e-3
 @FULL
 @REAL
 @pytest.mark.parametrize(
-    ("tree", "launcher", "model", "ranks"),
-    [("primus-fd1eeab", "examples/run_pretrain.sh", "llama", 1), ("primus-pr999", "primus-cli", "qwen3", 2)],
+    ("tree", "launcher", "model", "settings"),
+    [
+        ("primus-fd1eeab", "examples/run_pretrain.sh", "llama", ()),
+        # also the norms of queries and keys, and the names of experts in the checkpoint of a rank
+        ("primus-pr999", "primus-cli", "qwen3moe", ("CPU_RANKS=2", "EP=2")),
+    ],
 )
-def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, prefix, tmp_path, monkeypatch):
-    root, settings = real_primus.unpack(tree, tmp_path / "primus"), ("PRECISION=fp32", f"CPU_RANKS={ranks}")
+def test_real_primus_trains_the_curve_of_mega_on_one_rank(
+    tree, launcher, model, settings, prefix, tmp_path, monkeypatch
+):
+    root = real_primus.unpack(tree, tmp_path / "primus")
     assert (root / launcher).is_file()
     monkeypatch.setenv("PRIMUS_PATH", str(root))
-    theirs = run("prim", model, tmp_path / "prim", prefix, *settings)
-    ours = run("mega", model, tmp_path / "mega", prefix, *settings)
+    theirs = run("prim", model, tmp_path / "prim", prefix, "PRECISION=fp32", *settings)
+    ours = run("mega", model, tmp_path / "mega", prefix, "PRECISION=fp32")
     assert validate.main([str(tmp_path / "prim"), str(tmp_path / "mega")]) == 0
     for key in ("initial_weights_sha256", "token_stream_sha256", "model_config_sha256"):
         assert theirs["fingerprint"][key] == ours["fingerprint"][key] is not None, key

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The launcher of a stand-in for Primus (tests/train/prim/primus_standin/README.md): EXP in, its exit code out.
+# The launcher of a stand-in for Primus (primus/cli/main.py): EXP in, its exit code out.
 #
 # Usage:  EXP=experiment.yaml bash examples/run_pretrain.sh
 # Reads:  EXP, TRAIN_LOG, GPUS_PER_NODE, MASTER_PORT, STANDIN_PYTHON, STANDIN_FAULT, STANDIN_LINES

@@ -1,7 +1,21 @@
 """The training of a stand-in for Primus: takes a YAML as strictly, prints lines of the same forms, trains nothing.
 
-STANDIN_LINES names a file in lines/ (default v25.10). STANDIN_FAULT is one of: `exit:CODE:STEP`, `killed:STEP`,
-`oom:STEP`, `nan:STEP` (each after that step; nan ends with exit code 0), `hang:STEP`, `silent`,
+Nothing of Primus is here. The folder is a small launcher of ours behind the same doors, so that `train/train_prim.py`
+can be driven whole on a machine without a GPU and without AMD's framework. In common with Primus v25.10:
+
+- the folders and files that are looked for: `examples/run_pretrain.sh`, `examples/megatron/configs/<GPU>/*.yaml`,
+  `primus/configs/{modules,models}/megatron/*.yaml` with `extends`; conftest.py writes those of each model;
+- the names of the keys in these files (names only, values are ours; source: the preset files of release v25.10), and
+  that an unknown key in `overrides` ends the run;
+- the variables EXP, TRAIN_LOG, GPUS_PER_NODE, MASTER_PORT, and the exit code of what it started;
+- the forms of the lines: the table of arguments, the vocabulary, the number of parameters, memory, and iterations as
+  three generations print them. They are in `lines.txt`, made after real logs, and not in any code.
+
+Times and losses are made up by a rule. One thing is real: the data set, built by megatron-core as Primus's trainer
+builds it (`blend_per_split`), because the order of the samples is compared with ours.
+
+STANDIN_LINES names a generation of lines.txt (default v25.10). STANDIN_FAULT is one of: `exit:CODE:STEP`,
+`killed:STEP`, `oom:STEP`, `nan:STEP` (each after that step; nan ends with exit code 0), `hang:STEP`, `silent`,
 `no_table`, `another:ARGUMENT=VALUE` (what is built is not what was told), `reseed` (other samples),
 `leftover` (a process that outlives it).
 STANDIN_DATA=real has the data set built, which takes seconds to import.
@@ -21,9 +35,10 @@ import yaml
 ROOT = Path(__file__).parents[2]
 WORLD = int(os.environ["GPUS_PER_NODE"])
 FAULT, *DETAILS = os.environ.get("STANDIN_FAULT", "").split(":")
+GENERATION = f"[{os.environ.get('STANDIN_LINES', 'v25.10')}]\n"
 LINES = dict(
     line.split("=", 1)
-    for line in (ROOT / "lines" / f"{os.environ.get('STANDIN_LINES', 'v25.10')}.txt").read_text().splitlines()
+    for line in (ROOT / "lines.txt").read_text().partition(GENERATION)[2].partition("\n\n[")[0].splitlines()
     if not line.startswith("#")
 )
 WIDTH = 48
@@ -85,7 +100,12 @@ def show_model(said):
     padded = -(-size // multiple) * multiple
     line("print", text=f" > padded vocab (size: {size}) with {padded - size} dummy tokens (new size: {padded})")
     h, f, g = said["hidden_size"], said["ffn_hidden_size"], said["num_query_groups"] * said["kv_channels"]
-    layer = h * h + 2 * h * g + h * h + 3 * h * f + 2 * h + (h + 2 * g if said["add_qkv_bias"] else 0)
+    q = said["num_attention_heads"] * said["kv_channels"]
+    layer = 2 * h * (q + g) + 2 * h + (q + 2 * g if said["add_qkv_bias"] else 0)
+    if experts := said["num_experts"]:  # those of this rank
+        layer += h * experts + experts // said["expert_model_parallel_size"] * 3 * h * said["moe_ffn_hidden_size"]
+    else:
+        layer += 3 * h * f
     layer += 2 * said["kv_channels"] if said["qk_layernorm"] else 0
     count = said["num_layers"] * layer + 2 * padded * h + h
     where = "(tensor, pipeline) model parallel rank (0, 0)"

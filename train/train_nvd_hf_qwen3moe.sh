@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+exec "$(dirname -- "$(readlink -f -- "$0")")/../shell/inside/job.sh" nvd hf qwen3moe "$@"
