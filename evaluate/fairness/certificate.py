@@ -106,7 +106,8 @@ LESS_THAN_ADAM = ("8bit", "4bit", "fp8", "bnb", "bitsandbytes", "adafactor", "li
 STATES = (BLOCKING, UNKNOWN, ALLOWED, SAME)
 BY_EFFECT = (
     *("proof of model and data", "model", "model size", "number of parameters", "layers", "hidden size"),
-    *("feed-forward size", "attention heads", "query groups", "vocabulary", "attention window"),
+    *("feed-forward size", "experts of a layer", "experts of a token", "size of a shared expert", "routing"),
+    *("tokens dropped", "attention heads", "query groups", "vocabulary", "attention window"),
     *(
         "precision",
         "sequence length",
@@ -116,7 +117,8 @@ BY_EFFECT = (
         "global batch",
         "gradient accumulation",
     ),
-    *("tensor parallel size", "pipeline parallel size", "context parallel size", "data parallel size"),
+    *("tensor parallel size", "pipeline parallel size", "context parallel size", "expert parallel size"),
+    "data parallel size",
     *("recomputed activations", "setting", "time outside the steps", "waiting for data"),
     *("power cap", "clocks", "partition", "slowing down", "other work", "NUMA balancing"),
     "environment",
@@ -203,7 +205,7 @@ def _resolved(sides: Sides) -> Iterator[Item]:
         for key, name in keys.items():
             if key == "attention_backend":
                 yield attention(sides, state)
-            else:
+            elif key != "ep" or any(one["resolved_config"].get("num_experts") for side in sides for one in side):
                 yield _item(name, _of_setting(sides, key), state)
     if any("fp32" in side for side in values(sides, "resolved_config", "precision")):
         products = values(sides, "resolved_config", "float32_matmul_precision")

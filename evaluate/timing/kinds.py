@@ -87,6 +87,11 @@ _OPERATORS: tuple[tuple[str, str, str], ...] = (
         r"|(?<!fb)gemm|(?i:_mm_|_matmul|mkldnn::_|mkl::_|_linear_pointwise|^(RouterGating|_Grouped)?Linear)",
     ),
     (
+        IDLE,
+        "Megatron-LM tensor_parallel/mappings.py: pass a tensor on, or run a collective",
+        r"^_\w+(To|From)\w*Region",
+    ),
+    (
         MEMORY_BOUND,
         "torch: all other operators; inductor",
         r"aten::|prims::|\w+Backward\d+$|cpp_fused|triton_(poi|red|per)_",

@@ -49,10 +49,12 @@ def terms(result: Result) -> Terms:
 
 
 def in_words(result: Result, *, with_layout: bool = True) -> str:
-    """Return the terms of a run in one text; a profile is named only where there is one."""
+    """Return the terms of a run in one text; a profile is named only where there is one, EP where it is not 1."""
     left_out = set() if with_layout else set(layout_of(result).terms)
     if setting_of(result)[-1] == NO_PROFILE:
         left_out.add("profile")
+    if layout_of(result).ep in (None, 1):
+        left_out.add("EP")
     return ", ".join(text for key, text in terms(result).items() if key not in left_out)
 
 
@@ -101,6 +103,7 @@ class Layout(NamedTuple):
     pp: int | None
     cp: int | None
     dp: int | None
+    ep: int | None
 
     def fits(self, other: Layout) -> bool:
         """Return whether two layouts are equal as far as both are known."""
@@ -113,7 +116,7 @@ class Layout(NamedTuple):
     @property
     def terms(self) -> dict[str, str]:
         """Each size in words: `8 GPUs`, `MBS 1`; `MBS unknown` for one that the result does not record."""
-        sizes = zip(("MBS", "TP", "PP", "CP", "DP"), self[1:], strict=True)
+        sizes = zip(("MBS", "TP", "PP", "CP", "DP", "EP"), self[1:], strict=True)
         return {
             "GPUs": f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}",
             **{name: f"{name} {'unknown' if value is None else value}" for name, value in sizes},
@@ -121,8 +124,8 @@ class Layout(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The layout in words: `8 GPUs, MBS 1, TP 4, PP 1, CP 1, DP 2`, as far as it is known."""
-        return ", ".join(text for text in self.terms.values() if not text.endswith("unknown"))
+        """The layout in words: `8 GPUs, MBS 1, TP 4, PP 1, CP 1, DP 2`, as far as it is known; EP if it is not 1."""
+        return ", ".join(text for text in self.terms.values() if not text.endswith("unknown") and text != "EP 1")
 
 
 def layout_of(result: Result) -> Layout:

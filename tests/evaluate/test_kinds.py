@@ -138,7 +138,7 @@ OPERATORS = {
         *("fsdp::all_gather_copy_in", "MulBackward0", "aten::cat", "aten::cumsum"),
         *("aten::topk", "aten::index_add_", "FusedTopkScoreFunctionBackward", "_moe_permute_mask_map", "RandomSTE"),
     ),
-    "idle": ("autograd::engine::evaluate_function: SomebodysBackward",),
+    "idle": ("autograd::engine::evaluate_function: SomebodysBackward", "_CopyToModelParallelRegion"),
     None: ("SomebodysFunction", "fbgemm::permute", ""),
 }
 

@@ -16,6 +16,7 @@ _CONFIG = {
     "tp": 1,
     "pp": 1,
     "cp": 1,
+    "ep": 1,
     "dp": 1,
     "precision": "fp32",
     "fp8_recipe": "none",
