@@ -136,9 +136,9 @@ def fullest_expert(result: Result) -> dict[str, Figure]:
     shares = [share for share in found.get("fullest_share") or () if share is not None]
     if not shares or not found.get("tokens"):
         return {}
-    how = f"tokens of the fullest expert of a step / of all {len(found['tokens'])}, mean over all steps"
-    even = f"{100 / len(found['tokens']):.3g} % if all had as many"
-    return {"fullest_expert": Figure(100 * statistics.fmean(shares), "%", f"{how}; {even}")}
+    count = len(found["tokens"])
+    how = f"tokens of the fullest expert of a step / of all {count} ({100 / count:.3g} % if even), mean over the steps"
+    return {"fullest_expert": Figure(100 * statistics.fmean(shares), "%", how)}
 
 
 def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
