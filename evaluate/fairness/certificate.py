@@ -9,7 +9,8 @@ the work rests on those of `unproven_work`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from evaluate.fairness import losses, pair_conditions
 from evaluate.fairness.environment import attention, environment, fused_ops, of_hf, product
@@ -65,7 +66,8 @@ ONLY_IF_TRUE = {
     "tie_word_embeddings": "embedding shared with the output layer",
     "query_key_norm": "norm of queries and keys",
 }
-"""Part of the model; `resolved_config` holds the key only where it is true, and two sides without it give no item."""
+"""Part of the model; `resolved_config` holds the key only of a model that has the trait, and two sides without it give
+no item."""
 FLOAT32_PRODUCTS = "products of float32"
 """Item on TF32 (`high`) against IEEE float32 (`highest`), of trainings in fp32 only."""
 MEANS = _names_of("means") | {
@@ -215,7 +217,7 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     yield from product(sides)
     yield from of_hf(sides, means)
     for key, name in ONLY_IF_TRUE.items():
-        traits = [[one["resolved_config"].get(key, False) for one in side] for side in sides]
+        traits = [[_trait(one["resolved_config"], key) for one in side] for side in sides]
         if any(traits[0] + traits[1]):
             yield compared(name, traits, BLOCKING)
     yield from _optimizer(sides)
@@ -235,6 +237,11 @@ def _of_setting(sides: Sides, key: str) -> Values:
             for side in zip(found, layers, strict=True)
         ]
     return found
+
+
+def _trait(ran: Mapping[str, Any], key: str) -> Any:
+    """Return a trait that ran; a framework that tells of biases tells of every trait that the model has."""
+    return ran.get(key, None if ran["qkv_bias"] is None else False)
 
 
 def _as_one(found: Values) -> Values:
