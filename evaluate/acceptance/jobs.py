@@ -29,7 +29,7 @@ class JobKey(NamedTuple):
     kind: Kind | None
     """None for a run that failed before it recorded its device."""
     setting: tuple[Any, ...]
-    """Size of the model, sequence length, global batch, precision."""
+    """Size of the model, sequence length, global batch, precision, profile, and whether experts are balanced."""
     layout: Layout | int | None
     """With the method `best` only the number of GPUs."""
 

@@ -24,7 +24,8 @@ FOREIGN = {"amd": rf"{_NVIDIA}|{_PROCESSOR}", "nvd": rf"{_AMD}|{_PROCESSOR}|^amd
 STACKS = {"amd": "cuda", "nvd": "rocm"}
 """Software of the other vendor."""
 WHOLE_MODEL = ("mega", "hf", "nemo", "bridge", "prim")
-"""Frameworks in which each data-parallel rank holds all weights of its tensor and pipeline part."""
+"""Frameworks in which each data-parallel rank holds all weights of its tensor, pipeline and expert part, except hf, in
+which FSDP2 divides them."""
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MEMORY_RELATIVE = 0.02
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -94,8 +95,8 @@ def memory_fits(result: Result) -> Iterator[str]:
     if reserved is not None and reserved < peak * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_reserved_gb: got {reserved:g} GB, less than the {peak:.4g} GB that were allocated"
     size = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
-    shares = math.prod(config[key] or 1 for key in ("tp", "pp", "ep"))
-    weights = (ran["parameter_count"] or 0) * size / shares / 1e9
+    divided = ("dp",) if result["framework"] == "hf" else ("tp", "pp", "ep")  # by EP the experts alone: a lower bound
+    weights = (ran["parameter_count"] or 0) * size / math.prod(config[key] or 1 for key in divided) / 1e9
     if is_complete(result) and result["framework"] in WHOLE_MODEL and peak < weights * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_allocated_gb: got {peak:g} GB, the weights alone are {weights:.3g} GB on a rank"
 

@@ -25,6 +25,8 @@ WARN_EPOCHS, MAX_EPOCHS = 1, 4
 OWN_WEIGHTS_ONLY = ("prim",)
 """Frameworks that draw their own initial weights and ignore INIT (settings map, row `initial weights`)."""
 REPEATS_IN_A_ROW = 3
+SHARE_OF_EXPERT = 1e-5
+"""Rounding of an expert's share of the tokens."""
 
 
 def steps_are_complete(result: Result) -> Iterator[str]:
@@ -108,6 +110,32 @@ def batch_adds_up(result: Result) -> Iterator[str]:
         if config[key] != math.prod(factors):
             shown = " x ".join(map(str, factors))
             yield f"{key}: got {config[key]}, wanted {formula} = {shown} = {math.prod(factors)}"
+
+
+def tokens_of_experts_add_up(result: Result) -> Iterator[str]:
+    """Each layer sends each token of a step to as many experts as the model says; the fullest expert of a step has at
+    least the mean, at most each token once, and over all steps at least the share of the one with the most tokens."""
+    found, ran, config = result.get("experts") or {}, result["resolved_config"], result["training_config"]
+    tokens, shares = found.get("tokens"), found.get("fullest_share")
+    experts, chosen, layers = (ran.get(key) for key in ("num_experts", "experts_per_token", "num_layers"))
+    if result["status"] != "ok" or tokens is None or shares is None or None in (*tokens, *shares):
+        return
+    if not experts or not chosen or not layers:
+        yield "experts: recorded, and the model that ran has none"
+        return
+    steps = len(result["steps"]) + len(result.get("excluded_steps", {}))
+    wanted = steps * config["global_batch_size"] * config["sequence_length"] * layers * chosen
+    if len(tokens) != experts or len(shares) != steps:
+        yield f"experts: got {len(tokens)} experts and {len(shares)} steps, wanted {experts} and {steps}"
+    elif abs(sum(tokens) - wanted) > experts:  # each count is rounded
+        yield f"experts: got {sum(tokens):,} tokens, wanted steps x GBS x SL x layers x experts of a token = {wanted:,}"
+    elif not 1 / experts - SHARE_OF_EXPERT <= min(shares) <= max(shares) <= 1 / chosen + SHARE_OF_EXPERT:
+        yield (
+            f"experts: fullest shares of {min(shares):g} to {max(shares):g}, wanted {1 / experts:g} to {1 / chosen:g}"
+        )
+    elif statistics.fmean(shares) + SHARE_OF_EXPERT < max(tokens) / wanted:
+        most = max(tokens) / wanted
+        yield f"experts: one has {most:g} of all tokens, and the fullest of a step {statistics.fmean(shares):g}"
 
 
 def requested_settings_ran(result: Result) -> Iterator[str]:

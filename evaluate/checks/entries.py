@@ -27,6 +27,7 @@ REJECTING = (
     consistency.summary_follows_from_the_samples,
     consistency.long_data_wait_has_warning,
     consistency.batch_adds_up,
+    consistency.tokens_of_experts_add_up,
     consistency.requested_settings_ran,
     consistency.data_is_not_memorised,
     limits.utilisation_is_possible,

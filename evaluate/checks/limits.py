@@ -38,14 +38,13 @@ _LAYERS_OF_OTHERS = {
     "hf": ("megatron", "mcore", "transformer_engine"),
 }
 """Words in the names of layers that a framework cannot have."""
-_WIDTHS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups")
+_EXPERTS = ("num_experts", "experts_per_token")
+_WIDTHS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", *_EXPERTS)
 _SHAPE = {
     "qkv_bias": "qkv_bias",
     "norm_eps": "norm_epsilon",
     "rope_base": "rope_base",
     "query_key_norm": "query_key_norm",
-    "num_experts": "num_experts",
-    "experts_per_token": "experts_per_token",
 }
 """Properties that are the same in every size of a model: key of `resolved_config` and field of ModelSpec."""
 
@@ -96,7 +95,7 @@ def framework_matches_layers(result: Result) -> Iterator[str]:
 
 def size_matches_name(result: Result) -> Iterator[str]:
     """Yield a line for each width that the named size of a model does not have, else for another parameter count."""
-    ran, spec = result["resolved_config"], _named(result, result["model_size"])
+    ran, spec = _with_traits(result), _named(result, result["model_size"])
     if spec is None or not is_recorded(result):
         return
     name = f"{result['model']} {result['model_size']}"
@@ -112,6 +111,14 @@ def size_matches_name(result: Result) -> Iterator[str]:
         yield f"parameter_count: {name} has {wanted:,}, ran {counted:,}; it is another model"
 
 
+def _with_traits(result: Result) -> dict[str, Any]:
+    """Return what ran with the traits that are recorded only where there is one; a framework that tells of biases tells
+    of them too."""
+    ran = result["resolved_config"]
+    absent = {"query_key_norm": False, **dict.fromkeys(_EXPERTS, 0)}
+    return ran | {key: None if ran["qkv_bias"] is None else ran.get(key) or none for key, none in absent.items()}
+
+
 def _named(result: Result, size: str) -> ModelSpec | None:
     """Return the named model; a proxy has as many layers as ran, if they are fewer than those of the full model."""
     with suppress(UnknownModelError):
@@ -124,10 +131,7 @@ def model_matches_name(result: Result) -> Iterator[str]:
     spec = _named(result, "full")
     if spec is None:
         return
-    ran = dict(result["resolved_config"])
-    # recorded only where there is one; a framework that tells of biases tells of them too
-    for key in ("query_key_norm", "num_experts", "experts_per_token"):
-        ran[key] = None if ran["qkv_bias"] is None else ran.get(key) or 0
+    ran = _with_traits(result)
     for key, field in _SHAPE.items():
         wanted = getattr(spec, field)
         if ran[key] is not None and not math.isclose(ran[key], wanted, rel_tol=FLOAT32_RELATIVE):
@@ -151,7 +155,7 @@ Range = tuple[float, float]
 COUNT: Range = (1, 1e9)
 NUMBER: Range = (0, 1e9)
 SPLIT: Range = (1, 4096)
-"""Tensor, pipeline and context parallel sizes: no model has as many layers or heads."""
+"""Tensor, pipeline, context and expert parallel sizes: no model has as many layers, heads or experts."""
 SHARE: Range = (0, 1)
 SECONDS: Range = (0, 1e7)
 """A step of 1e7 seconds takes 116 days."""
@@ -162,7 +166,7 @@ overflows."""
 _SETTINGS: dict[str, Range] = {
     **dict.fromkeys(("max_steps", "global_batch_size", "micro_batch_size", "sequence_length"), COUNT),
     **dict.fromkeys(("num_gpus", "gradient_accumulation", "dp"), COUNT),
-    **dict.fromkeys(("tp", "pp", "cp"), SPLIT),
+    **dict.fromkeys(("tp", "pp", "cp", "ep"), SPLIT),
     **dict.fromkeys(("lr", "min_lr", "adam_eps", "init_std"), (0, 1e3)),
     **dict.fromkeys(("beta1", "beta2"), SHARE),
     "clip_grad": (-1, 1e18),
@@ -176,6 +180,8 @@ _SECTIONS: dict[str, dict[str, Range]] = {
         "parameter_count": (1, 1e18),
         **dict.fromkeys(("vocab_size", "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"), COUNT),
         "num_query_groups": COUNT,
+        "num_experts": NUMBER,
+        "experts_per_token": NUMBER,
         "norm_eps": SHARE,
         "rope_base": (1e-9, 1e18),
         "parameters_without_weight_decay": RATE,
@@ -191,6 +197,7 @@ _SECTIONS: dict[str, dict[str, Range]] = {
     ),
     "energy_metrics": dict.fromkeys(("gpu_count", "samples", "sample_hz"), NUMBER),
     "fingerprint": dict.fromkeys(("token_stream_batches", "epochs"), NUMBER),
+    "experts": {"tokens": RATE, "fullest_share": SHARE},
     "conditions": {
         **dict.fromkeys(("gpu_count", "other_processes", "numa_nodes", "busy_before_percent"), NUMBER),
         **dict.fromkeys((f"{name}power_cap_watts" for name in ("", "default_", "max_")), NUMBER),

@@ -223,11 +223,6 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     yield from _optimizer(sides)
 
 
-def _trait(ran: Mapping[str, Any], key: str) -> Any:
-    """Return a trait of a model, false where it has none; None if nothing of the model was read back."""
-    return ran.get(key, None if ran["num_layers"] is None else False)
-
-
 def _of_setting(sides: Sides, key: str) -> Values:
     """Return a setting that was read back from each run of both sides, as it is compared."""
     found = values(sides, "resolved_config", key)
@@ -242,6 +237,11 @@ def _of_setting(sides: Sides, key: str) -> Values:
             for side in zip(found, layers, strict=True)
         ]
     return found
+
+
+def _trait(ran: Mapping[str, Any], key: str) -> Any:
+    """Return a trait that ran; a framework that tells of biases tells of every trait that the model has."""
+    return ran.get(key, None if ran["qkv_bias"] is None else False)
 
 
 def _as_one(found: Values) -> Values:

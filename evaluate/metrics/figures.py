@@ -32,6 +32,7 @@ NAMES = {
         "mfu_full": "MFU, full attention",
         "share_of_measured_matmul": "Share of the measured matrix-multiply rate",
     },
+    "Experts": {"fullest_expert": "Share of the fullest expert in the tokens"},
     "Memory": {
         "memory_used": "Peak memory used",
         "micro_batch_that_would_fit": "Micro batch that would fit",

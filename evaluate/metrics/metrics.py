@@ -51,6 +51,7 @@ def metrics(
         "tokens_per_second": Figure(rate, "tokens/s", how),
         "tokens_per_second_per_gpu": Figure(per_gpu, "tokens/s/GPU", f"{how} / GPUs"),
         **utilisation(result),
+        **fullest_expert(result),
         **_memory(result, device),
         **_energy(result, per_gpu, device),
         **cost(rate, result["training_config"]["num_gpus"], device, prices or {}),
@@ -132,6 +133,18 @@ def utilisation(result: Result) -> dict[str, Figure]:
     how = f"model TFLOP/s / measured matrix-multiply rate ({measured.how})"
     found["share_of_measured_matmul"] = quotient(found["model_tflops_causal"], measured, "%", how, 100)
     return {name: figure.finite() for name, figure in found.items()}
+
+
+def fullest_expert(result: Result) -> dict[str, Figure]:
+    """Return the share of a step's tokens that its fullest expert had, the mean over all steps; empty where the routers
+    of a mixture of experts were not watched. The GPU of the fullest expert is the last to finish a layer."""
+    found = result.get("experts") or {}
+    shares = [share for share in found.get("fullest_share") or () if share is not None]
+    if not shares or not found.get("tokens"):
+        return {}
+    count = len(found["tokens"])
+    how = f"tokens of the fullest expert of a step / of all {count} ({100 / count:.3g} % if even), mean over the steps"
+    return {"fullest_expert": Figure(100 * statistics.fmean(shares), "%", how)}
 
 
 def _memory(result: Result, device: Device | None) -> dict[str, Figure]:

@@ -1,8 +1,9 @@
 """The throughput of a side as a share of the best published figure for its device; a side far below is marked untuned.
 
-A figure is used only if its model, precision, sequence length and number of GPUs are those of the runs, and if it was
-published before them. The batch is free, as it was for the publisher. `evaluate/published.json` holds the figures with
-source, date, method and grade. The suite's own throughput is by step time; a figure by wall time is somewhat lower.
+A figure is used only if its model, precision, sequence length, number of GPUs and, of a mixture of experts, its routing
+are those of the runs, and if it was published before them. The batch is free, as it was for the publisher.
+`evaluate/published.json` holds the figures with source, date, method and grade. The suite's own throughput is by step
+time; a figure by wall time is somewhat lower.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Published:
     date: str
     source: str
     note: str | None
+    routing: str | None = None
+    """Of a mixture of experts: `learned`, or `balanced` where the source forces it."""
 
     def __str__(self) -> str:
         how = f"{METHODS[self.method]}, {GRADES[self.grade]}"
@@ -92,14 +95,16 @@ def tuning(side: Sequence[Result]) -> Tuning:
     if len(works) > 1 or len(rates) < len(side):
         several = "the runs of this side are not of one device, work and number of GPUs"
         return Tuning(unknown("%", several if len(works) > 1 else "a run of this side has no steady step"), None, None)
-    ((device, model, size, precision, length, gpus),) = works
+    ((device, model, size, precision, length, gpus, routing),) = works
     rate = statistics.geometric_mean(rates)
     work = f"{model} {size} in {precision}, SL {length}, on {gpus} x {device}"
-    wanted = (device, model, size, precision, gpus)
+    work += f" with {routing} routing" if routing else ""
+    wanted = (device, model, size, precision, gpus, routing)
     alike = [
         one
         for one in table()
-        if (one.device, one.model, "full", one.precision, one.gpus) == wanted and one.sequence_length in (length, None)
+        if (one.device, one.model, "full", one.precision, one.gpus, one.routing) == wanted
+        and one.sequence_length in (length, None)
     ]
     first = min(filter(None, map(moment_of, side)), default=None)
     day = f"{first:%Y-%m-%d}" if first else ""
@@ -120,7 +125,7 @@ def tuning(side: Sequence[Result]) -> Tuning:
     return Tuning(Figure(100 * rate / most, "%", how), rate, best, basis, age)
 
 
-def _work(result: Result) -> tuple[str | None, str, str, str, int, int]:
-    config, device = result["training_config"], device_of(result)
+def _work(result: Result) -> tuple[str | None, str, str, str, int, int, str | None]:
+    config, device, routing = result["training_config"], device_of(result), result["resolved_config"].get("routing")
     model = (device.name if device else None, result["model"], result["model_size"])
-    return *model, str(format_of(result)), config["sequence_length"], config["num_gpus"]
+    return *model, str(format_of(result)), config["sequence_length"], config["num_gpus"], routing

@@ -144,7 +144,7 @@ def card(judged: Judged, number: int = 0) -> Card:
         pair_title(judged.pair),
         judged.basis,
         doubts(judged),
-        [*reasons, *left_out, *judged.tuning_lines, *judged.money_lines],
+        [*reasons, *left_out, *judged.expert_lines, *judged.tuning_lines, *judged.money_lines],
         f"w-{judged.word}" + ("" if judged.is_proven else " unproven"),
         SIGNS[judged.word],
         shown,

@@ -218,6 +218,8 @@ def _row_key(entry: Entry) -> RowKey:
     layout = f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
     if (profile := config.get("profile") or NO_PROFILE) != NO_PROFILE:
         layout += f", profile of {profile}"  # never averaged with other runs
+    if config.get("routing") == "balanced":
+        layout = f"balanced routing, {layout}"
     device, part = result["gpu_info"]["device_name"], kind_of(result).text
     return RowKey(
         result["platform"],

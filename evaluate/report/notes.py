@@ -123,14 +123,15 @@ def _of_group(group: Group) -> Iterator[dict[str, Any]]:
     systems: dict[tuple[Any, ...], dict[tuple[int, int], list[float]]] = {}
     for entry in group.counted:
         result, config = entry.result, entry.result["training_config"]
-        split = tuple(config[key] for key in ("tp", "pp", "cp", "micro_batch_size"))
+        split = tuple(config[key] for key in ("tp", "pp", "cp", "micro_batch_size", "ep"))
         system = (result["platform"], result["framework"], result["gpu_info"]["device_name"], split)
         value = tokens_per_second_per_gpu(result)
         size = (len(result["provenance"].get("hosts") or [0]), config["num_gpus"])
         if value is not None:
             systems.setdefault(system, {}).setdefault(size, []).append(value)
-    for (platform, framework, device, (tp, pp, cp, mbs)), sizes in sorted(systems.items(), key=str):
-        name = plain(f"{platform}/{framework} {device or 'unknown device'}, MBS {mbs}, TP {tp}, PP {pp}, CP {cp}")
+    for (platform, framework, device, (tp, pp, cp, mbs, ep)), sizes in sorted(systems.items(), key=str):
+        layout = f"MBS {mbs}, TP {tp}, PP {pp}, CP {cp}" + (f", EP {ep}" if ep not in (None, 1) else "")
+        name = plain(f"{platform}/{framework} {device or 'unknown device'}, {layout}")
         for size in sorted(sizes) if len(sizes) > 1 else ():
             yield {"group": group.key.title, "system": name} | _scaled(size, sizes)
 

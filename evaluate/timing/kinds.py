@@ -3,7 +3,9 @@
 One list for everything that divides the time of a step. The kinds in KINDS add up to the step; OVERLAPPED stands beside
 them. Names are those of torch 1.8 to 2.13 (ATen, autograd, c10d, inductor), of NVIDIA's cuBLAS, cuDNN, CUTLASS, NCCL,
 TransformerEngine and Apex, and of AMD's rocBLAS, hipBLASLt, Composable Kernel, AITER, AOTriton, MIOpen and RCCL.
-Standard library only.
+A mixture of experts has no kinds of its own: its grouped products are matrix products, router and permutation of tokens
+are memory-bound, and dispatch and combine (all-to-all, DeepEP, HybridEP, MORI) are communication. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -59,6 +61,17 @@ _OPERATORS: tuple[tuple[str, str, str], ...] = (
         rf"(?i:_?c10d|c10d_functional|(nccl|gloo|mpi|ucc|symm_mem|deep_ep)(:|$)|record_param_comms|{_COLLECTIVES})",
     ),
     (
+        COMMUNICATION,
+        "dispatch and combine: Megatron-LM core 0.19 moe/fused_a2a.py, TransformerEngine 2.20 pytorch/ep.py",
+        r"(Fused|HybridEP|_Ep)(Dispatch|Combine)",
+    ),
+    (
+        MEMORY_BOUND,
+        "router and permutation: TransformerEngine 2.20 pytorch/{router,permutation}.py, Megatron-LM core 0.19 "
+        "transformer/moe/moe_utils.py, fusions/fused_indices_converter.py",
+        r"(?i:moe_?(un)?permute|moe_chunk_sort|FusedTopk|FusedComputeScores|(Fused|MoE)AuxLoss|ToMultihot|RandomSTE)",
+    ),
+    (
         OPTIMIZER,
         "torch/optim and NVIDIA Apex amp_C",
         r"(?i:aten::_(foreach|fused_(adam|sgd|adagrad)|amp_(foreach|update))|multi_tensor_|Optimizer\.)",
@@ -71,7 +84,12 @@ _OPERATORS: tuple[tuple[str, str, str], ...] = (
         r"|linear(_|$)|einsum|(add)?mv$|dot$|vdot$|inner$|ger$|tensordot|chain_matmul"
         r"|(mkldnn|mkl|cudnn|miopen|slow|thnn)_(linear|conv)|conv(olution|[123]d))"
         r"|(^|:|\.|_|[a-z])(Mm|Bmm|Addmm|Baddbmm|Matmul|Linear|Convolution|Mv|Dot)\w*Backward"
-        r"|(?<!fb)gemm|(?i:_mm_|_matmul|mkldnn::_|mkl::_|_linear_pointwise|^Linear)",
+        r"|(?<!fb)gemm|(?i:_mm_|_matmul|mkldnn::_|mkl::_|_linear_pointwise|^(RouterGating|_Grouped)?Linear)",
+    ),
+    (
+        IDLE,
+        "Megatron-LM tensor_parallel/mappings.py: pass a tensor on, or run a collective",
+        r"^_\w+(To|From)\w*Region",
     ),
     (
         MEMORY_BOUND,
@@ -92,13 +110,21 @@ _KERNELS: tuple[tuple[str, str, str], ...] = (
     (MEMORY_BOUND, "DeepEP csrc/kernels/layout.cu: counts tokens, sends nothing", r"get_dispatch_layout"),
     (
         COMMUNICATION,
-        "DeepEP csrc/kernels/{intranode,internode,internode_ll}.cu, also in Primus-Turbo and DeepSeek's profile-data",
-        r"(?<![a-z])((deep|hybrid)_?)?ep::.*(dispatch|combine|notify|barrier|clean|sync)",
+        "DeepEP csrc/kernels/{intranode,internode,internode_ll}.cu, also in Primus-Turbo and DeepSeek's profile-data; "
+        "from 2.0 on deep_ep/include/deep_ep/impls; branch hybrid-ep csrc/hybrid_ep/{backend,extension/allgather.cu}",
+        r"(?<![a-z])((deep|hybrid)_?)?ep::.*(dispatch|combine|notify|barrier|clean|sync|pp_|update_expected)"
+        r"|(?<![a-z])ag_nvl_kernel",
     ),
     (
+        MEMORY_BOUND,
+        "MORI src/ops/dispatch_combine/convert.hpp: sorts by expert, sends nothing",
+        r"convert(dispatch|combine)",
+    ),
+    (COMMUNICATION, "AMD's MORI src/ops/kernels/ep_*.hip at 624002c8", r"(?<![a-z])ep(dispatch|combine)[a-z]"),
+    (
         COMMUNICATION,
-        "NCCL, RCCL, MSCCL, NVSHMEM, rocSHMEM; torch's symmetric memory; vLLM's and AITER's all-reduce",
-        r"nccl|rccl|msccl|nvshmem|rocshmem|cross_device_reduce|(one|two)_shot_all|multimem_",
+        "NCCL, RCCL, MSCCL, NVSHMEM, rocSHMEM; torch's symmetric memory; vLLM's, AITER's and MORI's collectives",
+        r"nccl|rccl|msccl|nvshmem|rocshmem|cross_device_reduce|(one|two)_?shot_?all|multimem_",
     ),
     (
         COMMUNICATION,
@@ -178,8 +204,12 @@ _KERNELS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         MEMORY_BOUND,
-        "permutation of tokens: TransformerEngine common/triton/permutation.py, Megatron-LM, DeepSeek's profile-data",
-        r"row_id_map|multihot|expand_to_fused|fused_mapping|count_expert|group_indices|aux_fi",
+        "router and permutation of tokens: TransformerEngine 2.20 common/{permutation,fused_router,gemm,util} and "
+        "common/triton/permutation.py, Megatron-LM, Primus-Turbo a6a16cdc csrc/kernels/{moe_permute,grouped_gemm} and "
+        "primus_turbo/triton/moe, DeepSeek's profile-data, MORI",
+        r"row_id_map|row_map|multihot|expand_to_fused|fused_mapping|count_expert|expert_?count|group_indices|aux_fi"
+        r"|histogram|accum_to_output|tensor_offsets|splits_to_offsets|group_offs|routing_(backward_)?kernel"
+        r"|convert_int32",
     ),
 )
 """Kind, source of the names, and pattern of the name of a kernel in lower case; the first pattern found decides."""

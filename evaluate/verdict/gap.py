@@ -34,7 +34,7 @@ JOB = ("platform", "framework", "model", "model_size")
 SETTINGS = (
     *("precision", "fp8_recipe", "sequence_length", "global_batch_size", "micro_batch_size", "gradient_accumulation"),
     *("num_gpus", "tp", "pp", "cp", "ep", "dp", "recompute", "optimizer_state", "gradient_dtype", "layers"),
-    "hf_kernels",
+    *("hf_kernels", "routing"),
 )
 """Settings that decide which operators run with which shapes, by their key in `training_config`."""
 MOST_OPERATORS = 10

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import unproven_work
 from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.metrics.defaults import BAND
+from evaluate.metrics.metrics import fullest_expert
 from evaluate.metrics.published import Tuning
 from evaluate.verdict import inference
 from evaluate.verdict.order import listed
@@ -137,6 +139,16 @@ class Judged:
             f"{name}: {'tuning unknown' if one.share.value is None else f'{one.share.value:.1f} %'}, {one.share.how}"
             for (name, _), one in zip(self.pair.sides, self.tunings, strict=False)
         ]
+
+    @property
+    def expert_lines(self) -> list[str]:
+        """Of a mixture of experts: the share of the fullest expert in the tokens of a step on each side."""
+        found = [[one for run in side for one in fullest_expert(run).values()] for _, side in self.pair.sides]
+        if not any(found):
+            return []
+        values = [f"{fmean(one.value or 0.0 for one in side):.1f} %" if side else "unknown" for side in found]
+        sides = (f"{name} {value}" for (name, _), value in zip(self.pair.sides, values, strict=True))
+        return [f"fullest expert: {', '.join(sides)}; {next(side[0].how for side in found if side)}"]
 
     @property
     def money_lines(self) -> list[str]:

@@ -29,15 +29,15 @@ def device_name(result: Result) -> str:
 
 
 def setting_of(result: Result) -> tuple[Any, ...]:
-    """Return size of the model, sequence length, global batch, precision and profile."""
+    """Return size of the model, sequence length, global batch, precision, profile, and whether experts are balanced."""
     config = result["training_config"]
     work = (config[key] for key in ("sequence_length", "global_batch_size", "precision"))
-    return result["model_size"], *work, config.get("profile") or NO_PROFILE
+    return result["model_size"], *work, config.get("profile") or NO_PROFILE, config.get("routing") == "balanced"
 
 
 def terms(result: Result) -> Terms:
     """Return the properties that may tell two pairs apart, in words, the most telling first."""
-    size, length, batch, precision, profile = setting_of(result)
+    size, length, batch, precision, profile, is_balanced = setting_of(result)
     return {
         "size": str(size),
         "length": f"SL {length}",
@@ -45,14 +45,17 @@ def terms(result: Result) -> Terms:
         "precision": str(precision),
         **layout_of(result).terms,
         "profile": "no profile" if profile == NO_PROFILE else f"profile of {profile}",
+        "routing": f"{'balanced' if is_balanced else 'learned'} routing",
     }
 
 
 def in_words(result: Result, *, with_layout: bool = True) -> str:
-    """Return the terms of a run in one text; a profile is named only where there is one."""
-    left_out = set() if with_layout else set(layout_of(result).terms)
-    if setting_of(result)[-1] == NO_PROFILE:
-        left_out.add("profile")
+    """Return the terms of a run in one text; profile, balanced routing and EP above 1 only where there is one."""
+    layout, (*_, profile, is_balanced) = layout_of(result), setting_of(result)
+    left_out = set() if with_layout else set(layout.terms)
+    left_out |= {"profile"} if profile == NO_PROFILE else set()
+    left_out |= set() if is_balanced else {"routing"}
+    left_out |= {"EP"} if layout.ep in (None, 1) else set()
     return ", ".join(text for key, text in terms(result).items() if key not in left_out)
 
 
@@ -101,6 +104,7 @@ class Layout(NamedTuple):
     pp: int | None
     cp: int | None
     dp: int | None
+    ep: int | None
 
     def fits(self, other: Layout) -> bool:
         """Return whether two layouts are equal as far as both are known."""
@@ -113,7 +117,7 @@ class Layout(NamedTuple):
     @property
     def terms(self) -> dict[str, str]:
         """Each size in words: `8 GPUs`, `MBS 1`; `MBS unknown` for one that the result does not record."""
-        sizes = zip(("MBS", "TP", "PP", "CP", "DP"), self[1:], strict=True)
+        sizes = zip(("MBS", "TP", "PP", "CP", "DP", "EP"), self[1:], strict=True)
         return {
             "GPUs": f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}",
             **{name: f"{name} {'unknown' if value is None else value}" for name, value in sizes},
@@ -121,8 +125,8 @@ class Layout(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The layout in words: `8 GPUs, MBS 1, TP 4, PP 1, CP 1, DP 2`, as far as it is known."""
-        return ", ".join(text for text in self.terms.values() if not text.endswith("unknown"))
+        """The layout in words: `8 GPUs, MBS 1, TP 4, PP 1, CP 1, DP 2`, as far as it is known; EP if it is not 1."""
+        return ", ".join(text for text in self.terms.values() if not text.endswith("unknown") and text != "EP 1")
 
 
 def layout_of(result: Result) -> Layout:

@@ -144,7 +144,10 @@ def _side(side: Sequence[Entry]) -> dict[str, Any]:
     """Return what makes a side, of its first counted result: device, partition mode and layout."""
     result = next((entry for entry in side if entry.is_counted), side[0]).result
     kind = kind_of(result)
-    return {"device": kind.name, "partition": kind.text or "whole device", **layout_of(result)._asdict()}
+    layout = layout_of(result)._asdict()
+    if layout["ep"] in (None, 1):
+        del layout["ep"]
+    return {"device": kind.name, "partition": kind.text or "whole device", **layout}
 
 
 def _left_out(pair: Pair) -> tuple[str, ...]:

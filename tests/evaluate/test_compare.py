@@ -81,6 +81,8 @@ def test_a_run_that_failed_early_joins_the_row_that_matches_if_there_is_only_one
         {"framework": "hf"},
         {"label": "sweep_mbs4"},
         both(micro_batch_size=4, gradient_accumulation=16),
+        both(ep=2),
+        both(routing="balanced"),
     ],
 )
 def test_other_systems_are_rows_of_their_own(tmp_path: Path, other: dict[str, Any]) -> None:

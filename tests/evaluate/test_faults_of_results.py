@@ -88,6 +88,19 @@ COUNT, WIDTH = TINY.parameter_count, TINY.hidden_size
 PADDED_FOR_TWO = shape("tiny", vocab_size=TINY.vocab_size + 256, parameter_count=COUNT + 2 * 256 * WIDTH)
 
 
+MOE = {"query_key_norm": True, "norm_eps": 1e-6, "rope_base": 1e6, "num_experts": 128, "experts_per_token": 8}
+EVEN = 64 * 8192 * STEPS * 4 * 2 // 8
+"""Tokens of each of 8 experts: 4 layers send each token to 2 of them."""
+
+
+def experts(tokens: int = EVEN, share: float = 1 / 8, **changes: Any) -> Change:
+    """Return a change to the tiny mixture of experts, whose first expert has so many tokens."""
+    section = {"tokens": [tokens, *[EVEN] * 7], "fullest_share": [share] * STEPS}
+    return each(
+        shape("tiny", "qwen3moe", **MOE | {"num_experts": 8, "experts_per_token": 2} | changes), of(experts=section)
+    )
+
+
 def stages(count: int) -> Change:
     """Return a change to so many pipeline stages of one GPU each; Llama 3.1 8B has 32 layers."""
     layout = settings(pp=count, dp=1, num_gpus=count, gradient_accumulation=64)
@@ -156,6 +169,7 @@ def hosts(*names: str) -> Change:
 
 
 FP8 = settings(precision="fp8")
+LARGE = each(shape("full", "qwen3moe", **MOE), settings(ep=8), memory(peak_memory_allocated=60.0))
 CONTRADICTIONS = "the FLOP count or the peak behind it is wrong"
 REJECTED = {
     # what ran is not what is written
@@ -310,6 +324,28 @@ REJECTED = {
         shape("tiny", parameter_count=COUNT - TINY.vocab_size * WIDTH),
         "parameter_count: llama tiny has",
         shape("tiny", parameter_count=COUNT - TINY.vocab_size * WIDTH, tie_word_embeddings=True),
+    ),
+    # a mixture of experts: 30.5e9 parameters, of which 3.35e9 are used by a token
+    "MFU of active parameters": Fault(
+        each(faster(4.5), LARGE), "% of the dense peak, which cannot be", each(faster(3), LARGE)
+    ),
+    "weights of all experts": Fault(
+        each(LARGE, memory(peak_memory_allocated=14.0, avg_memory_allocated=13.0)),
+        "the weights alone are 15.3 GB on a rank",
+        LARGE,
+    ),
+    "more experts": Fault(experts(num_experts=16), "num_experts: qwen3moe tiny has 8, ran 16", experts()),
+    "tokens that no expert had": Fault(experts(EVEN - 9), "tokens, wanted steps x GBS x SL", experts(EVEN - 4)),
+    "a share of an expert above the half": Fault(
+        experts(share=0.51), "fullest shares of 0.51 to 0.51, wanted 0.125 to 0.5", experts(share=0.5)
+    ),
+    "an expert with more than the fullest": Fault(
+        each(experts(EVEN + 700_000), lambda result: result["experts"]["tokens"].__setitem__(1, EVEN - 700_000)),
+        "experts: one has 0.126669 of all tokens, and the fullest of a step 0.125",
+        experts(share=0.127),
+    ),
+    "experts of a dense model": Fault(
+        of(experts={"tokens": [1], "fullest_share": [1.0]}), "the model that ran has none"
     ),
     "more stages than layers": Fault(stages(35), "training_config.pp: got 35 pipeline stages", stages(34)),
     "a layer less": Fault(ran(num_layers=31), "num_layers: llama full has 32, ran 31"),

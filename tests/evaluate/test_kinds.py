@@ -35,6 +35,11 @@ KERNELS = {
         "void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*, cudnn::reduced_divisor)",
         "void flip_filter<float, float>(float*, float const*, int, int, int, int)",
         "cask_cudnn::computeOffsetsKernel(cask_cudnn::ComputeOffsetsParams)",
+        # grouped: torch 2.10 (pytorch pull request 156203), Composable Kernel, Primus-Turbo, TransformerEngine
+        "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm10<cutlass::gemm::kernel::GemmUniversal<"
+        "cutlass::gemm::GroupProblemShape<cute::tuple<int, int, int>>, cutlass::gemm::collective::CollectiveMma",
+        "void ck_tile::kentry<1, ck_tile::GroupedGemmKernel<ck_tile::GemmSpatiallyLocalTilePartitioner>>(Params)",
+        *("_grouped_variable_k_gemm_kernel", "setup_grouped_gemm_kernel(char*, long const*)"),
     ),
     "attention": (
         "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 64, cutlass::bfloat16_t>>",
@@ -71,6 +76,14 @@ KERNELS = {
         "void deep_ep::intranode::cached_notify_combine<8>(void**, int*, int)",
         "void primus_turbo::deep_ep::intranode::dispatch<8, 1024>(HIP_vector_type<int, 4u>*, float*)",
         "void rs_acc_kernel<__hip_bfloat16>(float*, char const*, unsigned long)",
+        "void hybrid_ep::combine_kernel<hybrid_ep::warp_group<1>, 16>(hybrid_ep::combine_kernel_param_t)",
+        *(
+            "void deep_ep::elastic::dispatch_impl<true, 8>(int)",
+            "EpDispatchIntraNodeKernel_bf16",
+            "ag_nvl_kernel(int*)",
+        ),
+        *("EpCombineAll_bf16", "void mori::collective::OneShotAll2allSdmaKernel<int>(int, int, int*)"),
+        "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
         *("consumer_batch_kernel(void*, int, int)", "userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<4>(int, int)"),
     ),
     "memory_bound": (
@@ -93,6 +106,10 @@ KERNELS = {
         *("void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*, int*)", "_row_id_map_pass_1_kernel"),
         *("_unpermute_kernel", "_indices_to_multihot_kernel", "_make_chunk_sort_map_kernel", "moe_permute_kernel"),
         "void cuda::get_fused_mapping<512>(long const*, int*, int*)",
+        "void transformer_engine::fused_router::fused_topk_with_score_function_forward_kernel<float>(float const*)",
+        "void transformer_engine::fused_router::convert_accum_to_output<float>(float const*, float*)",
+        *("moe_permute_row_map(int const*, int*, int)", "fused_scaling_group_sum_routing_backward_kernel"),
+        *("_sort_chunks_by_map_kernel", "LocalExpertCountKernel", "mori_ConvertDispatchOutputKernel"),
     ),
     None: (
         *("_combined_routing_compute", "my_kernel", "", "void step::dispatch<8>(int)", "void mesh_step::combine(int)"),
@@ -103,6 +120,7 @@ OPERATORS = {
     "matmul": (
         *("aten::mm", "aten::linear", "aten::addmm", "aten::bmm", "aten::matmul", "aten::_scaled_mm", "aten::einsum"),
         "autograd::engine::evaluate_function: AddmmBackward0",
+        *("aten::_grouped_mm", "_GroupedLinear", "RouterGatingLinearFunction"),
         *("MmBackward0", "LinearWithGradAccumulationAndAsyncCommunicationBackward", "mkldnn::_linear_pointwise"),
     ),
     "attention": (
@@ -113,13 +131,14 @@ OPERATORS = {
     "optimizer": ("aten::_fused_adamw_", "aten::_foreach_mul_", "aten::_foreach_norm"),
     "communication_exposed": (
         *("c10d::allreduce_", "_c10d_functional::all_gather_into_tensor", "gloo:all_reduce", "record_param_comms"),
-        "nccl:reduce_scatter",
+        *("nccl:reduce_scatter", "c10d::alltoall_base_", "FusedDispatch", "HybridEPCombineBackward"),
     ),
     "memory_bound": (
         *("aten::copy_", "aten::mul", "aten::native_layer_norm", "aten::embedding", "aten::_foreach_copy_", "detach"),
         *("fsdp::all_gather_copy_in", "MulBackward0", "aten::cat", "aten::cumsum"),
+        *("aten::topk", "aten::index_add_", "FusedTopkScoreFunctionBackward", "_moe_permute_mask_map", "RandomSTE"),
     ),
-    "idle": ("autograd::engine::evaluate_function: SomebodysBackward",),
+    "idle": ("autograd::engine::evaluate_function: SomebodysBackward", "_CopyToModelParallelRegion"),
     None: ("SomebodysFunction", "fbgemm::permute", ""),
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from changes import AMD, NVIDIA, energy, stated
 from processes import no_hang
-from sides import compared, run, write
+from sides import both, compared, run, write
 
 from evaluate import compare, history, validate
 from example import example_result
@@ -71,7 +71,11 @@ def changed(result: dict[str, Any], place: Place, value: Any) -> str:
 
 def full_run(platform: str = "nvd", number: int = 1) -> dict[str, Any]:
     """Return an honest result with a value in each of its sections."""
-    result = run(platform, number, model_size="full")
+    moe = {"model": "qwen3moe", "model_size": "full", "memory_metrics__peak_memory_allocated_gb": 60.0, **both(ep=8)}
+    traits = {"num_experts": 128, "experts_per_token": 8, "query_key_norm": True, "norm_eps": 1e-6, "rope_base": 1e6}
+    result = run(platform, number, **moe, **{f"resolved_config__{key}": value for key, value in traits.items()})
+    # 100 steps of 64 x 128 tokens, which each of 48 layers sends to 8 of 128 experts
+    result["experts"] = {"tokens": [2_457_600] * 128, "fullest_share": [1 / 128] * 100}
     stated(throttle_after=["hw_slowdown"])(result)
     energy(5000.0, 5000 / 4800, 5000 / 4800)(result)
     result["provenance"] |= {"hosts": ["node0"], "environment": {"NCCL_NVLS_ENABLE": "1", "OTHER": "x"}}

@@ -125,6 +125,19 @@ def test_certificates_are_ordered_by_effect_on_speed(tmp_path: Path) -> None:
     ]
 
 
+def test_experts_and_their_layout_stand_in_every_report(tmp_path: Path) -> None:
+    traits = {"num_experts": 8, "experts_per_token": 2, "query_key_norm": True, "norm_eps": 1e-6, "rope_base": 1e6}
+    moe = {"model": "qwen3moe", **{f"resolved_config__{key}": value for key, value in traits.items()}}
+    tokens = [64 * 128 * 100 * 4 * 2 // 8] * 8
+    full, even = ({"experts": {"tokens": tokens, "fullest_share": [share] * 100}} for share in (0.5, 0.125))
+    balanced = both(ep=8, routing="balanced")
+    sides = runs("nvd", 1.0, **moe, **full) + runs("amd", 0.9, **moe, **even)
+    found = texts(report(tmp_path, sides + runs("amd", 0.8, first=4, **moe, **even, **balanced), formats=ALL))
+    for name in FORMS:
+        assert "fullest expert: NVIDIA H100 80GB HBM3 50.0 %, AMD Instinct MI300X 12.5 %" in found[name]
+        assert "DP 8, EP 8, balanced routing" in found[name]
+
+
 CONDITIONS = {
     **{"gpu_tool": "smi", "gpu_count": 8, "power_cap_watts": 700.0, "default_power_cap_watts": 700.0},
     **{"max_power_cap_watts": 700.0, "max_sm_clock_mhz": 1980.0, "clock_limit_mhz": 1980.0},
