@@ -398,7 +398,6 @@ MARKED = {
         "model: qwen3 has query_key_norm True, ran",
         shape("full", "qwen3", norm_eps=1e-6, rope_base=1e6, query_key_norm=True),
     ),
-    "experts in a dense model": Fault(ran(num_experts=128), "ran 128; it is another model", ran(num_experts=0)),
     "energy of one source": Fault(energy(None), "energy: joules from one source", energy()),
     "energy of a counter alone": Fault(sources(1.0, None), "energy: joules from one source", sources(1.0, 1.0)),
     "a host twice": Fault(hosts("a", "a"), "a host is named twice", hosts("a", "b")),
