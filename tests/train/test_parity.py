@@ -152,7 +152,9 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("name", names(MODELS))
 def test_mega_and_hf_have_the_same_loss_and_gradient_norm_at_every_step(trained, name):
-    assert_same_work(trained("mega", name), trained("hf", name))
+    mega, hf = trained("mega", name), trained("hf", name)
+    assert_same_work(mega, hf)
+    assert mega.ok.get("experts") == hf.ok.get("experts"), "a token went to another expert"
 
 
 @FULL
@@ -214,6 +216,7 @@ def test_several_ranks_train_as_one(trained, name):
     for key in ("parameter_count", "parameters_without_weight_decay", "num_layers", "num_attention_heads"):
         assert several.ok["resolved_config"][key] == one.ok["resolved_config"][key]
     assert several.ok["fingerprint"] == one.ok["fingerprint"]
+    assert several.ok.get("experts") == one.ok.get("experts")
 
 
 @pytest.mark.parametrize("name", names(FAULTS))

@@ -341,7 +341,8 @@ def print_start(job: Job, report: JobReport) -> None:
     config, resolved = job.config, report.resolved
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions().items())
     unit = "ranks on" if config.platform == "cpu" else "x"
-    ranks = f"TP {resolved['tp']} PP {resolved['pp']} CP {resolved['cp']} DP {resolved['dp']}"
+    sizes = ("tp", "pp", "cp", *(["ep"] if job.spec.num_experts else []), "dp")
+    ranks = " ".join(f"{name.upper()} {resolved[name]}" for name in sizes)
     print(
         f"=== {job.name}: {job.model} {config.model_size}, {resolved['parameter_count']:,} parameters, "
         f"{resolved['precision']}\n"
