@@ -32,7 +32,7 @@ TIED = {"tie_word_embeddings": True, "rope_scaling": {"factor": 32.0}, "ffn_hidd
 """Traits of Llama 3.2 1B, whose output layer has the weight of the embedding (config.json of its release)."""
 NOTED = ("note_samples", 16), ("note_frequencies",)
 MODELS = {name: case(name, plants=NOTED) for name in models.NAMES} | {"tied": case("llama", plants=NOTED, spec=TIED)}
-IN_BF16 = {f"{name} bf16": case(name, *BF16) for name in ("llama", "qwen3")}
+IN_BF16 = {f"{name} bf16": case(name, *BF16) for name in ("llama", "qwen3", "qwen3moe")}
 GPU = (("as_on_gpu",),)
 ON_GPU = {
     **{f"{name} as on a GPU": case(name, plants=GPU) for name in ("qwen", "qwen3", "mistral")},
