@@ -32,7 +32,7 @@ TIED = {"tie_word_embeddings": True, "rope_scaling": {"factor": 32.0}, "ffn_hidd
 """Traits of Llama 3.2 1B, whose output layer has the weight of the embedding (config.json of its release)."""
 NOTED = ("note_samples", 16), ("note_frequencies",)
 MODELS = {name: case(name, plants=NOTED) for name in models.NAMES} | {"tied": case("llama", plants=NOTED, spec=TIED)}
-IN_BF16 = {f"{name} bf16": case(name, *BF16) for name in ("llama", "qwen3")}
+IN_BF16 = {f"{name} bf16": case(name, *BF16) for name in ("llama", "qwen3", "qwen3moe")}
 GPU = (("as_on_gpu",),)
 ON_GPU = {
     **{f"{name} as on a GPU": case(name, plants=GPU) for name in ("qwen", "qwen3", "mistral")},
@@ -43,8 +43,8 @@ AGAIN = {
     f"qwen {kind}{where}": case("qwen", f"RECOMPUTE={kind}", plants=plants)
     for kind in ("selective", "full")
     for where, plants in (("", ()), (" as on a GPU", GPU))
-}
-AGAIN_OF = {"mega": AGAIN, "hf": {name: AGAIN[name] for name in ("qwen selective", "qwen full")}}
+} | {"qwen3moe selective": case("qwen3moe", "RECOMPUTE=selective")}
+AGAIN_OF = {"mega": AGAIN, "hf": {name: AGAIN[name] for name in ("qwen selective", "qwen full", "qwen3moe selective")}}
 SMALL_BUFFER = {"llama bf16 with bf16 gradients": case("llama", *BF16, "GRADIENT_DTYPE=bf16", plants=GPU)}
 FAULTS = {
     "llama with another rope base": case("llama", spec={"rope_base": 10000.0}),
@@ -62,6 +62,7 @@ FAULTS = {
     "qwen3 with norms after rope": case("qwen3", plants=(("norm_after_rope",),)),
     "tied with a layer of its own": case("llama", plants=(("like_tied",),), spec=TIED | {"tie_word_embeddings": False}),
 }
+BALANCED = {"qwen3moe balanced": case("qwen3moe", "ROUTING=balanced")}
 NO_MASTER = {"llama bf16 without masters": case("llama", *BF16, plants=(("no_master",),))}
 ON_RANKS = {
     "tied TP=2": case("llama", "TP=2", spec=TIED, ranks=2),
@@ -99,6 +100,8 @@ def changed(framework):
     return cases
 
 
+ALMOST_TIES = 1e-4
+"""Share of the choices of an expert that the last digit of two scores decides: 1 of 98,304 between mega and hf."""
 SMALL_MODEL = {"num_layers": 1, "hidden_size": 64, "ffn_hidden_size": 128}
 EIGHT_STEPS = ("GBS=4", "MBS=1", "SL=32", "TRAIN_ITERS=8", "LR=1e-2", "WARMUP_ITERS=1", "PRECISION=bf16")
 PRECISIONS = {
@@ -126,7 +129,7 @@ OF_PRECISION = {
     for ranks in (1, 2)
 }
 CASES = {
-    "mega": MODELS | IN_BF16 | ON_GPU | AGAIN | SMALL_BUFFER | NO_MASTER | FAULTS | ON_RANKS | OF_PRECISION,
+    "mega": MODELS | IN_BF16 | ON_GPU | AGAIN | SMALL_BUFFER | NO_MASTER | BALANCED | FAULTS | ON_RANKS | OF_PRECISION,
     "hf": MODELS | IN_BF16 | AGAIN_OF["hf"] | OF_PRECISION,
 }
 QUICK = ("llama", "llama with another epsilon", "llama changed")
@@ -150,9 +153,17 @@ def trained(tmp_path_factory):
     return lambda framework, name: part(framework, name in QUICK)[name]
 
 
+def moved(ours, theirs):
+    """Return the share of the choices of an expert in which two trainings differ at least; 0 without experts."""
+    a, b = (ran.ok.get("experts", {"tokens": [1]})["tokens"] for ran in (ours, theirs))
+    return sum(abs(x - y) for x, y in zip(a, b, strict=True)) / 2 / sum(a)
+
+
 @pytest.mark.parametrize("name", names(MODELS))
 def test_mega_and_hf_have_the_same_loss_and_gradient_norm_at_every_step(trained, name):
-    assert_same_work(trained("mega", name), trained("hf", name))
+    mega, hf = trained("mega", name), trained("hf", name)
+    assert_same_work(mega, hf)
+    assert moved(mega, hf) < ALMOST_TIES
 
 
 @FULL
@@ -194,10 +205,20 @@ def test_a_bf16_buffer_of_gradients_costs_its_rounding_only(trained):
 @FULL
 @pytest.mark.parametrize(("framework", "name"), [(one, name) for one, cases in AGAIN_OF.items() for name in cases])
 def test_recomputing_changes_no_digit(trained, framework, name):
-    again, once = trained(framework, name), trained(framework, "qwen" + name.partition(" as on a GPU")[1])
+    once = trained(framework, name.split()[0] + name.partition(" as on a GPU")[1])
+    again = trained(framework, name)
+    assert moved(again, once) == 0
     assert again.ok["resolved_config"]["recompute"] == name.split()[1]
     assert again.ok["loss_values"] == once.ok["loss_values"]
     assert again.ok["grad_norms"] == once.ok["grad_norms"]
+
+
+@FULL
+def test_balanced_routing_is_read_back_and_gives_each_expert_as_many_tokens(trained):
+    learned, balanced = trained("mega", "qwen3moe").ok, trained("mega", *BALANCED).ok
+    assert [one["resolved_config"]["routing"] for one in (learned, balanced)] == ["learned", "balanced"]
+    assert max(learned["experts"]["fullest_share"]) > 1.5 / 8 > 1.2 / 8 > max(balanced["experts"]["fullest_share"])
+    assert sum(balanced["experts"]["tokens"]) == pytest.approx(STEPS * 8 * 128 * 4 * 2, abs=8), "GBS x SL x layers x 2"
 
 
 @FULL
@@ -214,6 +235,7 @@ def test_several_ranks_train_as_one(trained, name):
     for key in ("parameter_count", "parameters_without_weight_decay", "num_layers", "num_attention_heads"):
         assert several.ok["resolved_config"][key] == one.ok["resolved_config"][key]
     assert several.ok["fingerprint"] == one.ok["fingerprint"]
+    assert moved(several, one) < ALMOST_TIES
 
 
 @pytest.mark.parametrize("name", names(FAULTS))

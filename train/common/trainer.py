@@ -161,7 +161,7 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
     """Train the job with a framework and fill in its report."""
     job, config = report.job, report.job.config
     source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
-    report.recorder = recorder(job, report.is_reporter)
+    steps = report.recorder = recorder(job, report.is_reporter)
 
     def ready(built: Any, dataset: Any, fill: Callable[[WeightSource], None] | None = None) -> None:
         resolved = framework.facts(job, built)
@@ -169,7 +169,7 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
         report.resolved = resolved | {"init": "native" if source is None else "equal", "reasons": reasons}
         report.check_resolved()
         if job.spec.num_experts:
-            report.recorder.experts = ExpertTokens(framework.routers(built))
+            steps.experts = ExpertTokens(framework.routers(built))
         framework.check(job, built, report.resolved)
         if source is not None and fill is not None:
             fill(source)
@@ -341,7 +341,8 @@ def print_start(job: Job, report: JobReport) -> None:
     config, resolved = job.config, report.resolved
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions().items())
     unit = "ranks on" if config.platform == "cpu" else "x"
-    ranks = f"TP {resolved['tp']} PP {resolved['pp']} CP {resolved['cp']} DP {resolved['dp']}"
+    sizes = ("tp", "pp", "cp", *(["ep"] if job.spec.num_experts else []), "dp")
+    ranks = " ".join(f"{name.upper()} {resolved[name]}" for name in sizes)
     print(
         f"=== {job.name}: {job.model} {config.model_size}, {resolved['parameter_count']:,} parameters, "
         f"{resolved['precision']}\n"

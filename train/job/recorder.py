@@ -130,7 +130,9 @@ class ExpertTokens:
     def __init__(self, routers: Iterable[tuple[Any, Callable[[Any], Any]]]) -> None:
         """Watch modules, each with a function of its output that returns the tokens of each expert."""
         self.steps: list[Any] = []
-        """Counts of each finished step, summed over layers and micro batches of this rank."""
+        """Counts of each finished step, summed over layers and micro batches of this rank, on its device."""
+        self.of_all_ranks: list[list[int]] = []
+        """The same of all ranks; empty until `merge_ranks`, which a training that fails never reaches."""
         self._counts: Any = 0
         for module, count in routers:
             module.register_forward_hook(lambda _, __, output, count=count: self._add(count(output)))
@@ -149,11 +151,11 @@ class ExpertTokens:
 
         together = torch.stack(self.steps)
         torch.distributed.all_reduce(together)
-        self.steps = together.tolist()
+        self.of_all_ranks = together.tolist()
 
     def section(self, chosen_in_a_step: int) -> dict[str, Any]:
         """Return the section `experts` of a result; a step chooses tokens x layers x experts of a token times."""
-        shares = [[count / sum(step) for count in step] for step in self.steps]
+        shares = [[count / sum(step) for count in step] for step in self.of_all_ranks]
         return {
             "tokens": [round(sum(column) * chosen_in_a_step) for column in zip(*shares, strict=True)],
             "fullest_share": [max(step) for step in shares],

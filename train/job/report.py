@@ -134,7 +134,7 @@ class JobReport(AbstractContextManager["JobReport"]):
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
         if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
             result["warnings"].append(warning)
-        if recorder.experts is not None:
+        if recorder.experts is not None and recorder.experts.of_all_ranks:
             spec, tokens = self.job.spec, self.job.config.tokens_per_step
             result["experts"] = recorder.experts.section(tokens * spec.num_layers * spec.experts_per_token)
         reserved = recorder.peak_reserved_gb

@@ -145,7 +145,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
 def _ffn(mlp: Any) -> int:
     """Return the width of an MLP or of one expert on this rank: `weight`, or in grouped products `weight0`."""
     linear = (getattr(mlp, "local_experts", None) or [mlp])[0].linear_fc2
-    return int(getattr(linear, "weight0", getattr(linear, "weight", None)).shape[1])
+    return int((linear.weight0 if hasattr(linear, "weight0") else linear.weight).shape[1])
 
 
 def _routing(mlp: Any, dtype: torch.dtype) -> dict[str, Any]:

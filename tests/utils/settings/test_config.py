@@ -80,6 +80,11 @@ SIZES = [  # platform, GPUs, settings, fields worked by hand
         ("cpu", None, f"OUTPUT_DIR=/tmp/x {name}", {"results_dir": Path("/tmp/x") / label})
         for name, label in (("MODEL_SIZE=proxy", "proxy"), ("MODEL_SIZE=full", "full"), ("LABEL=mine", "mine"))
     ),
+    # a vendor's tool of profiles runs on its platform
+    *(
+        (platform, 8, f"FRAMEWORK=mega PROFILING={tool}", {"profile": f"steps 1-5 of rank 0 by {tool}"})
+        for tool, platform in profiling.TOOLS.items()
+    ),
     # flags of sbatch are parted where a flag begins
     (
         *("cpu", None, f"{SLURM} SLURM_EXTRA=--mail-type=END,FAIL,--exclusive,--qos=high"),
@@ -295,15 +300,7 @@ def test_primus_leaves_out_the_steps_in_which_it_starts_and_writes():
     assert list(profile.excluded_by_primus) == [3, 6, 4, 5]
 
 
-@pytest.mark.parametrize(("tool", "platform"), profiling.TOOLS.items())
-def test_a_vendors_tool_runs_on_its_platform(tool, platform):
-    on = (f"PROFILING={tool}", *ON[1:])
-    assert made(*on, platform=platform, gpus=8).profile == f"steps 11-13 of rank 0 by {tool}"
-
-
 # METHOD=best: each vendor's published recipe, a source beside every line, and the same work on both sides.
-
-load = config.load
 
 
 def recipe_of(platform, *arguments):
