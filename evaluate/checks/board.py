@@ -3,6 +3,7 @@ rank fits the device and the weights."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -93,7 +94,8 @@ def memory_fits(result: Result) -> Iterator[str]:
     if reserved is not None and reserved < peak * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_reserved_gb: got {reserved:g} GB, less than the {peak:.4g} GB that were allocated"
     size = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
-    weights = (ran["parameter_count"] or 0) * size / (config["tp"] or 1) / (config["pp"] or 1) / 1e9
+    ranks = math.prod(config[split] or 1 for split in ("tp", "pp", "ep"))  # EP divides only the experts
+    weights = (ran["parameter_count"] or 0) * size / ranks / 1e9
     if is_complete(result) and result["framework"] in WHOLE_MODEL and peak < weights * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_allocated_gb: got {peak:g} GB, the weights alone are {weights:.3g} GB on a rank"
 

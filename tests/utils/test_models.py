@@ -136,7 +136,8 @@ PEAKS = [
     "peak llama PRECISION=fp32",
     "peak mistral PRECISION=bf16 MBS=4 SL=256",
     "peak qwen MBS=8 SL=512",
-    "peak qwen3 MBS=8 SL=256 PRECISION=bf16",
+    "peak qwen3moe MBS=8 SL=256 PRECISION=bf16",
+    "peak qwen3moe PRECISION=fp32 MBS=1 SL=16",  # few tokens: the gradients of the experts are the most
     "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=full OPTIMIZER_STATE=bf16",
     "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=selective GRADIENT_DTYPE=bf16",
     f"peak {tied_model.NAME} PRECISION=fp32 MBS=1 SL=16",  # few tokens: the embedding's gradients are the most
