@@ -149,7 +149,7 @@ def test_experts_on_two_devices_exchange_the_choices_of_all_tokens_and_need_the_
     assert content["peak_memory_gb"] == pytest.approx(content["estimate_gb"], rel=5e-3)
     # 2 micro batches, 4 layers, 128 tokens with 2 experts each. There and back, forward and backward, tokens of 128
     # numbers in bf16; there and back their weights
-    exchanged = {row["bytes"]: row["count"] for row in content["collectives"] if row["name"] == "alltoall"}
+    exchanged = {row["bytes"]: row["count"] for row in content["collectives"] if row["name"] == "all_to_all"}
     assert exchanged == {2 * 256 * 128: 4 * 8, 2 * 256: 2 * 8}
     # tokens of each expert here, to and from each device in three forms, and from where to which expert
     assert content["host_reads_per_step"] == 5 * 8
