@@ -22,13 +22,12 @@ from evaluate.command_lines import VALIDATE
 if __name__ == "__main__":
     VALIDATE.parse_first()
 
-from evaluate.bundle.archive import BundleError
+from evaluate.bundle.archive import MANIFEST, BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report import brief
 from evaluate.report.renderers import terminal_width
 from evaluate.report.tables import counted, plain, text_table
 from utils.arguments import refusing, run
-from utils.housekeeping.archive import MANIFEST
 from utils.results import store
 
 

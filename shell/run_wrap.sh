@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Start utils.housekeeping.archive, here or in a container. Help: utils/housekeeping/archive.py
+# Start evaluate.wrap, here or in a container. Help: evaluate/wrap.py
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 . "$ROOT/shell/lib/run.sh"
 
@@ -8,8 +8,8 @@ load_secrets
 choose_runtime tools
 if [[ $RUNTIME == native ]]; then
   use_any_python
-  if [[ $is_dry_run == false ]]; then start_module utils.housekeeping.archive; fi
-  run_here "$PYTHON" -m utils.housekeeping.archive --platform "$PLATFORM" "${ARGUMENTS[@]}"
+  if [[ $is_dry_run == false ]]; then start_module evaluate.wrap; fi
+  run_here "$PYTHON" -m evaluate.wrap --platform "$PLATFORM" "${ARGUMENTS[@]}"
 fi
 mount_checkout
 mount_folder OUTPUT_DIR "${ARGUMENTS[@]}"

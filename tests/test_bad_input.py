@@ -57,8 +57,8 @@ TYPED = [
     ("python -m utils.configure --platform cup", "did you mean cpu?", 2),
     ("python -m utils.configure", "wanted amd, nvd, cpu", 2),
     ("python -m utils.hardware --tabel", "did you mean --table?", 2),
-    ("python -m utils.housekeeping.archive --platform cpu OUTPUT_DIR={m}/missing", "name the folder of the results", 2),
-    ("python -m utils.housekeeping.archive --platform cpu OUTPUT_DIR={m}/empty", "OUTPUT_DIR={m}/empty: ", 2),
+    ("python -m evaluate.wrap --platform cpu OUTPUT_DIR={m}/missing", "name the folder of the results", 2),
+    ("python -m evaluate.wrap --platform cpu OUTPUT_DIR={m}/empty", "OUTPUT_DIR={m}/empty: ", 2),
     ("python -m utils.housekeeping.purge --platform cpu OUTPUT_DIR=/", "name the folder that holds the results", 2),
     ("python -m utils.housekeeping.purge --platform cpu --with-dat", "did you mean --with-data?", 2),
     # data

@@ -82,7 +82,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
     "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),
-    "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
+    "evaluate.wrap": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
 }
 """Arguments of each command that writes, and the names below {out} that it would write."""
 
@@ -121,14 +121,14 @@ WRITE_NOTHING_NAMED = {
     "shell/run_slurm.sh": "starts train.slurm",
     "shell/run_sweep.sh": "starts train.sweep",
     "shell/run_train.sh": "starts train.matrix",
-    "shell/run_wrap.sh": "starts utils.housekeeping.archive",
+    "shell/run_wrap.sh": "starts evaluate.wrap",
     "shell/setup.sh": "the environment .venv of the checkout",
     "shell/sweep.sh": "starts train.sweep",
     "shell/test.sh": "tests, in temporary folders",
     "shell/trace.sh": "starts evaluate.trace",
     "shell/train.sh": "starts train.matrix",
     "shell/validate.sh": "starts evaluate.validate",
-    "shell/wrap.sh": "starts utils.housekeeping.archive",
+    "shell/wrap.sh": "starts evaluate.wrap",
 }
 
 

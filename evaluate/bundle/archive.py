@@ -1,4 +1,4 @@
-"""An output.zip from an untrusted source, checked against its own manifest.
+"""An output.zip of `evaluate/wrap.py` from an untrusted source, checked against its own manifest.
 
 No file is unpacked before its name and size are known to be harmless, and no large file is held in memory.
 """
@@ -11,19 +11,25 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from utils.housekeeping.archive import CHUNK_BYTES, MANIFEST, MANIFEST_VERSION, PACKED, SUMS, Listed, sums
 from utils.housekeeping.inventory import OUTPUT_LAYOUT, Layout
 from utils.input_files import require_regular
 from utils.own_files import LARGEST_BYTES
 from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
 
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+MANIFEST_VERSION = 1
+PACKED = ("result", "log", "comparison", "status", "status page", "probe", "plot", "sweep")
+"""Kinds of files in an archive (utils/housekeeping/inventory.py)."""
+CHUNK_BYTES = 1 << 20
+"""Size of the pieces in which files are packed, and checked."""
 MOST_FILES = 100_000
 SMALL_BYTES = 1 << 30
 """Unpacked size up to which any compression ratio is accepted."""
@@ -35,6 +41,14 @@ UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Run
 
 class BundleError(ValueError):
     """A file that is not an archive of shell/wrap.sh; the message names the file and the reason."""
+
+
+class Listed(NamedTuple):
+    """Entry of the manifest for one file."""
+
+    bytes: int
+    sha256: str
+    """64 hex digits."""
 
 
 @dataclass(frozen=True)
@@ -193,3 +207,9 @@ def _too_large(members: list[zipfile.ZipInfo], packed_bytes: int) -> Iterator[st
     for member in members:
         if member.file_size > LARGEST_BYTES and not member.filename.startswith("logs/"):  # logs are streamed
             yield f"{member.filename}: refused: {member.file_size:,} bytes, more than any file of the suite"
+
+
+def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
+    """Return SHA256SUMS of `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
+    lines = [f"{files[path].sha256}  {path}\n" for path in sorted(files)]
+    return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()

@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.bundle import archive, raw_logs
-from evaluate.bundle.archive import UNREADABLE, Bundle
+from evaluate.bundle.archive import MANIFEST, UNREADABLE, Bundle
 from evaluate.checks.entries import Loaded, load_results
 from evaluate.metrics import prices
 from evaluate.report.comparison import as_json, compare
 from evaluate.verdict import pairs
 from utils.errors import shortened
-from utils.housekeeping.archive import MANIFEST
 from utils.input_files import parse_json
 from utils.provenance.origin import sha256_report_code
 from utils.results import store

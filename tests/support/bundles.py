@@ -17,8 +17,8 @@ from checkout import ROOT
 from housekeeping import write_result
 from sides import plan, run
 
-from evaluate import compare, validate
-from utils.housekeeping import archive, footprint
+from evaluate import compare, validate, wrap
+from utils.housekeeping import footprint
 from utils.results import raw_samples
 
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
@@ -69,7 +69,7 @@ def faults(path: Path) -> list[str]:
 
 def pack(folder: Path) -> Path:
     """Pack a folder and return the archive."""
-    path, _ = archive.write(folder, {})
+    path, _ = wrap.write(folder, {})
     return path
 
 
@@ -81,9 +81,9 @@ def packed_again(path: Path, change: Callable[[Files], None], *, is_listed: bool
     change(files)
     if is_listed:
         kept = {name: data for name, data in files.items() if name not in (MANIFEST, SUMS)}
-        listed = {name: archive.Listed(len(data), sha256(data).hexdigest()) for name, data in kept.items()}
-        lists[MANIFEST] = archive.manifest_of(listed, ROOT)
-        lists[SUMS] = archive.sums(listed, lists[MANIFEST])
+        listed = {name: wrap.Listed(len(data), sha256(data).hexdigest()) for name, data in kept.items()}
+        lists[MANIFEST] = wrap.manifest_of(listed, ROOT)
+        lists[SUMS] = wrap.sums(listed, lists[MANIFEST])
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as changed:
         for name, data in (lists | files).items():
             changed.writestr(name, data)

@@ -15,17 +15,18 @@ from typing import Any
 
 from checkout import copy_to, settings_of
 
+from evaluate import wrap
 from example import example_result
 from train.job.job import Job, log_path, profile_folder, reserve, set_aside
 from train.runner.state import lock
 from utils.files import temporary_beside
-from utils.housekeeping import archive, footprint, purge
+from utils.housekeeping import footprint, purge
 from utils.models import NAMES
 from utils.own_files import note_trees
 from utils.results import store
 
 MARKER, LOCK, LIST = ".tprimat", ".lock", ".tprimat_files"
-CHUNK_BYTES = archive.CHUNK_BYTES
+CHUNK_BYTES = wrap.CHUNK_BYTES
 """Size of the pieces in which the archive is searched for tokens."""
 OF_A_PROFILE = (
     *("profile.json", "rank0.json.gz", "rank12.json.gz", "rank0_memory.pickle"),
@@ -69,7 +70,7 @@ def write_output(folder: Path) -> None:
         (folder / name).write_text("a line\n")
     (folder / "logs" / "hf_trainer").mkdir()
     listed(folder)
-    archive.write(folder, {})
+    wrap.write(folder, {})
     reserve(folder / "train_cpu_hf_llama_run1.json")
     for name in ("train_cpu_hf_llama_run1.json", "status.json", "compare.png", "output.zip", footprint.MARKER):
         temporary_beside(folder / name).touch()
@@ -130,7 +131,7 @@ def write_data(folder: Path) -> None:
 
 def packing(folder: Path) -> int:
     """Run the command that packs OUTPUT_DIR in this process and return its exit code."""
-    return archive.main(["--platform", "cpu", f"OUTPUT_DIR={folder}"])
+    return wrap.main(["--platform", "cpu", f"OUTPUT_DIR={folder}"])
 
 
 def purging(*arguments: str) -> int:

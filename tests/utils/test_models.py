@@ -87,11 +87,11 @@ def test_flops_of_experts_are_those_that_torch_counts_in_transformers_own_loop_o
     model = build_model(spec)
     model.set_attn_implementation("eager")
     model.set_experts_implementation("eager")
-    tokens = torch.arange(length)[None] % spec.vocab_size
+    tokens = torch.arange(length)[None]
     with FlopCounterMode(display=False) as counter:
         model(input_ids=tokens, labels=tokens).loss.backward()
-    found = counter.get_total_flops()
-    assert found == pytest.approx(length * spec.flops_per_token(length, causal=False), rel=1e-3)  # rope has a product
+    wanted = length * spec.flops_per_token(length, causal=False)
+    assert counter.get_total_flops() == pytest.approx(wanted, rel=1e-3)  # rope has a product
 
 
 def test_windowed_attention_counts_only_the_tokens_inside_the_window():
@@ -136,7 +136,8 @@ PEAKS = [
     "peak llama PRECISION=fp32",
     "peak mistral PRECISION=bf16 MBS=4 SL=256",
     "peak qwen MBS=8 SL=512",
-    "peak qwen3 MBS=8 SL=256 PRECISION=bf16",
+    "peak qwen3moe MBS=8 SL=256 PRECISION=bf16",
+    "peak qwen3moe PRECISION=fp32 MBS=1 SL=16",  # few tokens: the gradients of the experts are the most
     "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=full OPTIMIZER_STATE=bf16",
     "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=selective GRADIENT_DTYPE=bf16",
     f"peak {tied_model.NAME} PRECISION=fp32 MBS=1 SL=16",  # few tokens: the embedding's gradients are the most

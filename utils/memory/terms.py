@@ -380,15 +380,20 @@ class Stage:
 
     @property
     def layer_backward(self) -> float:
-        """Gradients of SwiGLU's product and of the weight before it. hf: of half of that weight. With FSDP2: of all
-        weights of the layer.
+        """Gradients of SwiGLU's product and of the weight before it. hf: of half of that weight, of experts those of a
+        whole layer. With FSDP2: of all weights of the layer. Or copies of a token for each of its experts: gradients of
+        hf's results, or what mega's forward pass holds until its result is there: the tokens as they were sent, as they
+        came (with EP) and the results of the experts, twice.
 
         With RECOMPUTE also the activations of the layer that are in memory again; mega's selective way computes one
-        at a time.
+        at a time, but the experts as a whole.
         """
         ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
-        mlps = self.spec.experts_per_token or 1
-        weight = self.layer_parameters if self.is_sharded else ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
-        is_one_at_a_time = self.is_mega and self.config.recompute == "selective"
+        mlps, experts = self.spec.experts_per_token or 1, self.spec.num_experts
+        matrices = 2 if self.is_mega else 2 * experts or 1
+        weight = self.layer_parameters if self.is_sharded else ffn * self.spec.hidden_size * matrices
+        is_one_at_a_time = self.is_mega and self.config.recompute == "selective" and not experts
         again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
-        return self.width * self.tokens * mlps * ffn + self.gradient_width * weight + again
+        copies = 0 if not experts else 3 if self.is_mega and self.config.expert_parallel_size == 1 else 4
+        sent = self.width * self.tokens * mlps * copies * self.spec.hidden_size
+        return max(sent, self.width * self.tokens * mlps * ffn + self.gradient_width * weight) + again

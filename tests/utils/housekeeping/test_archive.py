@@ -35,10 +35,10 @@ from standins import write_jsonl
 from toydata import write_toy_data
 
 from data.prepare import prepare
-from evaluate import fingerprint
+from evaluate import fingerprint, wrap
 from train.runner.state import lock
 from utils.errors import ConfigError
-from utils.housekeeping import archive, footprint
+from utils.housekeeping import footprint
 
 TOKEN = "hf_" + "aB3" * 11 + "x"
 """In the form of a token of the hub, and none."""
@@ -94,7 +94,7 @@ def test_it_holds_all_results_and_what_belongs_to_them_as_they_are_and_a_manifes
 
 
 def test_the_standard_library_is_enough_and_others_can_read_it_with_their_own_tools(output, tmp_path):
-    command = [sys.executable, "-S", "-m", "utils.housekeeping.archive", "--platform", "amd", f"OUTPUT_DIR={output}"]
+    command = [sys.executable, "-S", "-m", "evaluate.wrap", "--platform", "amd", f"OUTPUT_DIR={output}"]
     environ = {"PATH": os.environ["PATH"], "TP": "7"}  # nothing to do with files, so no GPU is asked for
     ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)
     status = (output / "output.zip").stat()
@@ -130,7 +130,7 @@ def test_data_links_profiles_and_files_of_others_are_not_in_it(output, tmp_path,
     for name, (what, detail) in OTHERS.items():
         make(tmp_path, tmp_path / name, what, detail)
     assert list(packed(output)) == PACKED + LISTS
-    assert "energy samples" not in archive.PACKED, "25 MB an hour for 8 GPUs"
+    assert "energy samples" not in wrap.PACKED, "25 MB an hour for 8 GPUs"
     said = capsys.readouterr().err
     for name in ("logs/train_cpu_mega_llama_run7_attempt1.log: a symbolic link", "train_cpu_mega_llama_run8.json"):
         assert f"left out {name}" in said, "what looks like a result and is none is named"

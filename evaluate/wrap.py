@@ -32,8 +32,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
+from evaluate.bundle.archive import CHUNK_BYTES, MANIFEST, MANIFEST_VERSION, PACKED, SUMS, Listed, sums
 from utils import redact
 from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
@@ -44,29 +44,15 @@ from utils.housekeeping.inventory import ARCHIVE, ARCHIVE_COMMENT, OUTPUT_LAYOUT
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
 
-PACKED = ("result", "log", "comparison", "status", "status page", "probe", "plot", "sweep")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time of the zip format; with real times, the same files would give another archive each time."""
-CHUNK_BYTES = 1 << 20
-"""Size of the pieces in which files are packed, and checked."""
 LONGEST_SECRET_BYTES = 4096
 """Overlap of two pieces of a file in the search for secrets."""
 _PROGRESS_DELAY_SECONDS = 2
-MANIFEST = "manifest.json"
-SUMS = "SHA256SUMS"
-MANIFEST_VERSION = 1
 
 
 class ArchiveError(RuntimeError):
     """The archive must not or cannot be written; the message names the file."""
-
-
-class Listed(NamedTuple):
-    """Entry of the manifest for one file."""
-
-    bytes: int
-    sha256: str
-    """64 hex digits."""
 
 
 def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
@@ -181,12 +167,6 @@ def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
-    """Return SHA256SUMS of `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
-    lines = [f"{files[path].sha256}  {path}\n" for path in sorted(files)]
-    return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()
-
-
 @refusing((ConfigError, ForeignFileError), (OSError, ArchiveError), interrupted="")
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive of the configured OUTPUT_DIR."""
@@ -199,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             },
             "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
         },
-        prog="python -m utils.housekeeping.archive",
+        prog="python -m evaluate.wrap",
         description=f"Pack results, logs, comparisons and status.json of all jobs and labels into {ARCHIVE} there.",
         epilog="Exits 0 on success; 1 if a file or its path holds a secret or the archive cannot be written; 2 for bad "
         "input or if there is nothing to pack.",
