@@ -22,12 +22,16 @@ STANDIN = Path(__file__).parent / "primus_standin" / "root"
 PRETENCE = Path(__file__).parent / "primus_standin" / "pretence"
 GPUS = 2
 FORCED = "moe_router_force_load_balancing"
+PRECISION_AWARE = {"use_precision_aware_optimizer": True, "main_grads_dtype": "bf16", "exp_avg_dtype": "bf16"}
 PRESETS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama3.1_8B": ("", {"tokenizer_type": "Llama3Tokenizer", "rotary_base": 500000}, {}),
     "qwen2.5_7B": ("", {"rotary_base": 1000000}, {}),
     # like AMD's own it does not set qk_layernorm, which is false by default
     "qwen3_8B": ("-BF16", {"rotary_base": 1000000}, {}),
-    "qwen3_30B_A3B": ("-BF16", {"num_experts": 5, "qk_layernorm": True}, {FORCED: True, "use_turbo_deepep": True}),
+    "qwen3_30B_A3B": (
+        *("-BF16", {"num_experts": 5, "qk_layernorm": True}),
+        {FORCED: True, "use_turbo_deepep": True, "moe_use_legacy_grouped_gemm": True, **PRECISION_AWARE},
+    ),
 }
 """Presets of models in the stand-in: the end of the name of its shipped YAML, keys of the preset, and those of that
 YAML alone. Values made up but for those that a test looks for.

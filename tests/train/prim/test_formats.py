@@ -247,7 +247,9 @@ TRAPS: dict[str, dict[str, Any]] = {
             "moe_aux_loss_coeff": 0.0,
             "moe_token_dispatcher_type": "alltoall",
         },
-        **{FORCED: False, "use_turbo_deepep": False, "moe_grouped_gemm": True, "expert_model_parallel_size": 1},
+        **{"use_precision_aware_optimizer": False, "main_grads_dtype": "fp32", "exp_avg_dtype": "fp32"},
+        **{FORCED: False, "moe_use_legacy_grouped_gemm": False, "use_turbo_deepep": False},
+        **{"moe_grouped_gemm": True, "expert_model_parallel_size": 1},
     },
     "mistral": {
         **{"use_rope_scaling": False, "rotary_base": 10000, "num_query_groups": 8, "ffn_hidden_size": 14336},
