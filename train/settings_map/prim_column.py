@@ -34,8 +34,13 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "steps": override("train_iters"),
     # optimizer and schedule
     "optimizer": override("optimizer"),
-    "precision of optimizer states": Fixed(
-        "fp32", "this version does not set its precision-aware optimizer; another value is refused"
+    # AMD's files for Qwen3 30B-A3B on MI325X and MI355X have bf16 here; OPTIMIZER_STATE=bf16 is refused
+    "precision of optimizer states": override(
+        "exp_avg_dtype",
+        "exp_avg_sq_dtype",
+        "main_grads_dtype",
+        "main_params_dtype",
+        ("use_precision_aware_optimizer", lambda kind: False),
     ),
     "learning rate": override("lr"),
     "schedule": override("lr_decay_style"),
@@ -132,14 +137,19 @@ COLUMN: Mapping[str, Override | Fixed] = {
         "moe_router_force_load_balancing",
         ("moe_router_force_load_balancing_type", lambda is_forced: "uniform" if is_forced else None),
     ),
-    # AMD's YAML has its own kernels for both
+    # AMD's YAML has its own kernels for both, and on MI325X and MI355X those before TransformerEngine's
     "exchange of tokens": of_experts(
         "",
         "moe_token_dispatcher_type",
         ("use_turbo_deepep", lambda kind: False),
         ("turbo_sync_free_moe_stage", lambda kind: 0),
     ),
-    "products of experts grouped": of_experts("", "moe_grouped_gemm", ("use_turbo_grouped_gemm", lambda on: False)),
+    "products of experts grouped": of_experts(
+        "",
+        "moe_grouped_gemm",
+        ("moe_use_legacy_grouped_gemm", lambda on: False),
+        ("use_turbo_grouped_gemm", lambda on: False),
+    ),
     "bias of linear layers": override("add_bias_linear"),
     "QKV bias": override("add_qkv_bias"),
     "norm of queries and keys": override("qk_layernorm"),

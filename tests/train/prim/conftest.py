@@ -27,24 +27,22 @@ PRESETS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen2.5_7B": ("", {"rotary_base": 1000000}, {}),
     # like AMD's own it does not set qk_layernorm, which is false by default
     "qwen3_8B": ("-BF16", {"rotary_base": 1000000}, {}),
-    "qwen3_30B_A3B": ("-BF16", {"num_experts": 5, "qk_layernorm": True}, {FORCED: True, "use_turbo_deepep": True}),
+    "qwen3_30B_A3B": (
+        *("-BF16", {"num_experts": 5, "qk_layernorm": True}),
+        {FORCED: True, "use_turbo_deepep": True, "moe_use_legacy_grouped_gemm": True}
+        | {"use_precision_aware_optimizer": True, "main_grads_dtype": "bf16", "exp_avg_dtype": "bf16"},
+    ),
 }
 """Presets of models in the stand-in: the end of the name of its shipped YAML, keys of the preset, and those of that
 YAML alone. Values made up but for those that a test looks for.
 """
 SHIPPED: dict[str, Any] = {
-    "work_group": "${PRIMUS_TEAM:amd}",
-    "user_name": "${PRIMUS_USER:root}",
-    "exp_name": "${PRIMUS_EXP_NAME:standin}",
-    "workspace": "${PRIMUS_WORKSPACE:./output}",
-}
-OVERRIDES: dict[str, Any] = {
     **{"wandb_project": "standin", "stderr_sink_level": "DEBUG", "log_avg_reset_interval": 50, "train_iters": 50},
     **{"micro_batch_size": 2, "global_batch_size": 128, "seq_length": "${PRIMUS_SEQ_LENGTH:8192}"},
     **{"max_position_embeddings": 8192, "eod_mask_loss": True, "mock_data": True, "ckpt_format": "torch"},
     **{"auto_continue_train": "${CONTI_PARAMS:0}", "enable_primus_turbo": True, "use_turbo_grouped_mlp": False},
 }
-"""The form of a YAML that AMD ships, and its keys that all of them have."""
+"""Overrides of every YAML that AMD ships, in its form."""
 SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny")
 
 
@@ -52,16 +50,14 @@ SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3
 def primus(tmp_path: Path) -> Path:
     """A checkout of the stand-in, which a test may change."""
     root = Path(shutil.copytree(STANDIN, tmp_path / "Primus"))
-    shipped = root / "examples" / "megatron" / "configs" / "MI300X"
+    presets, shipped = root / "primus/configs/models/megatron", root / "examples/megatron/configs/MI300X"
     shipped.mkdir(parents=True)
+    base = {"extends": ["language_model.yaml"], "normalization": "RMSNorm", "tokenizer_model": "somebody's"}
     for preset, (precision, of_model, more) in PRESETS.items():
-        content = {"extends": ["language_model.yaml"], "normalization": "RMSNorm", "tokenizer_model": "somebody's"}
-        model = root / "primus" / "configs" / "models" / "megatron" / f"{preset}.yaml"
-        model.write_text(yaml.safe_dump(content | of_model))
-        trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": model.name}
-        modules = {"pre_trainer": trainer | {"overrides": OVERRIDES | more}}
-        path = shipped / f"{preset}{precision}-pretrain.yaml"
-        path.write_text(yaml.safe_dump(SHIPPED | {"modules": modules}, sort_keys=False))
+        (presets / f"{preset}.yaml").write_text(yaml.safe_dump(base | of_model))
+        trainer = {"config": "pre_trainer.yaml", "model": f"{preset}.yaml", "overrides": SHIPPED | more}
+        text = yaml.safe_dump({"modules": {"pre_trainer": trainer}})
+        (shipped / f"{preset}{precision}-pretrain.yaml").write_text(text)
     return root
 
 

@@ -102,10 +102,9 @@ def show_model(said):
     h, f, g = said["hidden_size"], said["ffn_hidden_size"], said["num_query_groups"] * said["kv_channels"]
     q = said["num_attention_heads"] * said["kv_channels"]
     layer = 2 * h * (q + g) + 2 * h + (q + 2 * g if said["add_qkv_bias"] else 0)
-    if experts := said["num_experts"]:  # those of this rank
-        layer += h * experts + experts // said["expert_model_parallel_size"] * 3 * h * said["moe_ffn_hidden_size"]
-    else:
-        layer += 3 * h * f
+    experts = said["num_experts"] or 0
+    here = experts // said["expert_model_parallel_size"]
+    layer += h * experts + 3 * h * (here * said["moe_ffn_hidden_size"] if experts else f)
     layer += 2 * said["kv_channels"] if said["qk_layernorm"] else 0
     count = said["num_layers"] * layer + 2 * padded * h + h
     where = "(tensor, pipeline) model parallel rank (0, 0)"
