@@ -131,7 +131,7 @@ FAULTS = {
     ),
     "qk norm": Fault(ran(query_key_norm=True), nothing, "norm of queries and keys differs", ran(query_key_norm=True)),
     "routing": Fault(
-        each(BALANCED, losses(lambda step: 8.0 + 0.01 * step)),
+        each(BALANCED, ran(sliding_window=4097)),
         ran(routing="learned", num_experts=8),
         "routing differs: balanced against learned",
         BALANCED,
