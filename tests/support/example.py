@@ -60,7 +60,7 @@ _RESULT: dict[str, Any] = {
         "driver_version": None,
         "reasons": {"gpu_cores": "no GPU", "software_version": "no GPU", "driver_version": "no GPU"},
     },
-    "training_config": {**_CONFIG, "dataset": "synth", "layers": "auto", "profile": "none"},
+    "training_config": {**_CONFIG, "dataset": "synth", "layers": "auto", "profile": "none", "routing": "learned"},
     "resolved_config": {
         **_CONFIG,
         "parameter_count": 1_901_696,
