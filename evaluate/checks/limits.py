@@ -114,7 +114,7 @@ def size_matches_name(result: Result) -> Iterator[str]:
 def _with_traits(result: Result) -> dict[str, Any]:
     """Return what ran with the traits that are recorded only where there is one; a framework that tells of biases tells
     of them too."""
-    ran = result["resolved_config"]
+    ran: dict[str, Any] = result["resolved_config"]
     absent = {"query_key_norm": False, **dict.fromkeys(_EXPERTS, 0)}
     return ran | {key: None if ran["qkv_bias"] is None else ran.get(key) or none for key, none in absent.items()}
 

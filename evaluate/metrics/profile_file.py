@@ -15,7 +15,7 @@ from typing import Any
 
 from utils.errors import quoted
 from utils.results.fields import ABOVE_ZERO, OBJECT, TEXT, TIME, WHOLE, Wanted, checked, is_digest, is_whole, json_in
-from utils.results.schema import is_text
+from utils.results.schema import is_text, with_later_settings
 from utils.settings.profiling import VERSION, Trace
 
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -132,7 +132,11 @@ _KEYS = {
     **dict.fromkeys(("framework", "model", "model_size", "host", "device_name"), TEXT),
     "run": WHOLE,
     "started_utc": TIME,
-    "settings": Wanted(lambda found: isinstance(found, dict) and bool(found), "the training_config of the job"),
+    "settings": Wanted(
+        lambda found: isinstance(found, dict) and bool(found),
+        "the training_config of the job",
+        lambda found: with_later_settings({"training_config": dict(found)})["training_config"],
+    ),
     "traces": OBJECT,
 }
 """Keys whose rules do not depend on others."""

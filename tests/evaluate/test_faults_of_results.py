@@ -169,6 +169,7 @@ def hosts(*names: str) -> Change:
 
 
 FP8 = settings(precision="fp8")
+HF = each(of(framework="hf"), ran(layer_implementation="LlamaForCausalLM"))
 LARGE = each(shape("full", "qwen3moe", **MOE), settings(ep=8), memory(peak_memory_allocated=60.0))
 CONTRADICTIONS = "the FLOP count or the peak behind it is wrong"
 REJECTED = {
@@ -371,6 +372,11 @@ REJECTED = {
         memory(peak_memory_allocated=7.0, avg_memory_allocated=6.0),
         "peak_memory_allocated_gb: got 7 GB, the weights alone are 32.1 GB",
         each(settings(ep=2), ran(parameter_dtype="bfloat16"), memory(peak_memory_allocated=9.0)),
+    ),
+    "memory below the weights that FSDP2 leaves a rank": Fault(
+        each(HF, memory(peak_memory_allocated=3.9, avg_memory_allocated=3.8)),
+        "peak_memory_allocated_gb: got 3.9 GB, the weights alone are 4.02 GB on a rank",
+        each(HF, memory(peak_memory_allocated=4.0, avg_memory_allocated=3.8)),
     ),
     "less reserved than allocated": Fault(
         memory(peak_memory_reserved=40.0), "less than the 48.18 GB", memory(peak_memory_reserved=49.0)
