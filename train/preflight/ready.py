@@ -29,7 +29,7 @@ from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig
 
 SUPPORTED = {"torch": ">=2.9.0a0", "transformers": ">=5.17,<5.25"}
-"""Versions that mega and hf accept; cpu-requirements.txt pins the newest ones that were tested."""
+"""Versions that mega and hf accept and have trained with; all tests have run with those that cpu-requirements.txt pins."""
 COMPILERS = ("gcc", "cc", "clang")
 """Names that Triton and torch look for where CC is not set (triton/runtime/build.py)."""
 
