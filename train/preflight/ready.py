@@ -29,7 +29,7 @@ from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig
 
 SUPPORTED = {"torch": ">=2.9.0a0", "transformers": ">=5.17,<5.25"}
-"""Versions that mega and hf accept and have trained with; all tests have run with those that cpu-requirements.txt pins."""
+"""Versions that mega and hf accept and have trained with; all tests have run with those of cpu-requirements.txt."""
 COMPILERS = ("gcc", "cc", "clang")
 """Names that Triton and torch look for where CC is not set (triton/runtime/build.py)."""
 
