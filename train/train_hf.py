@@ -27,7 +27,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW, WarmupCosine
-from train.common.kernels import DTYPES
+from train.common.kernels import DTYPES, tokens_of_experts
 from train.common.loading import LabelledSamples, loader_arguments, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -250,11 +250,6 @@ def run(training: BenchmarkTrainer, recorder: StepRecorder) -> None:
     recorder.merge_ranks()
 
 
-def _tokens_of(experts: int, output: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    chosen = output[2].flatten()
-    return torch.zeros(experts, dtype=torch.long, device=chosen.device).scatter_add_(0, chosen, torch.ones_like(chosen))
-
-
 class HuggingFace(trainer.Framework):
     """transformers' models under its Trainer."""
 
@@ -269,7 +264,7 @@ class HuggingFace(trainer.Framework):
     def routers(self, built: BenchmarkTrainer) -> Any:
         """Return the routers of all layers, whose last result has the numbers of the experts of each token."""
         gates = [layer.mlp.gate for layer in built.model.model.layers]
-        return [(gate, functools.partial(_tokens_of, len(gate.weight))) for gate in gates]
+        return [(gate, functools.partial(tokens_of_experts, len(gate.weight), 2)) for gate in gates]
 
     def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
         """Return what was built."""

@@ -1,12 +1,13 @@
 """Pretraining with torchtitan: its own trainer, models, FSDP2, optimizer and clipping, on both vendors and a CPU.
 
 Started by torchrun through train/launch.py with the Python that has torchtitan. Samples, order, learning rates and the
-weights without weight decay are those of train_mega, given to torchtitan through its TrainSpec. Reading order:
+weights without weight decay are those of train_mega, given to torchtitan through its Trainer.Config. Reading order:
 `Titan.run` -> train/titan/recipe.py -> `BenchmarkTrainer`.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,10 +22,10 @@ if not torch.cuda.is_available():  # before the import of torchtitan, which read
     titan_cpu.redirect()
 
 from torchtitan.distributed import utils as dist_utils
-from torchtitan.train import Trainer
+from torchtitan.trainer import Trainer
 
 from train.common import trainer
-from train.common.kernels import DTYPES
+from train.common.kernels import DTYPES, tokens_of_experts
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -34,7 +35,7 @@ from utils.settings.config import RunConfig
 
 MEANINGLESS = (
     *("Peak flops undefined", "Error running lspci", "torch.distributed is already initialized"),
-    "model.safetensors.index.json not found",
+    *("model.safetensors.index.json not found", "initial_load_model_only=True has no effect"),
 )
 """Beginnings of torchtitan's warnings about figures and settings of its own that are not used here."""
 
@@ -95,7 +96,6 @@ class Titan(trainer.Framework):
         settings, adapter = recipe.make(config, job.spec, data.dataset)
         training = BenchmarkTrainer(settings, recorder)
         (model,) = training.model_parts
-        recipe.zero_biases(model)
         if config.platform == "cpu":
             titan_cpu.sum_only(model)
 
@@ -104,15 +104,19 @@ class Titan(trainer.Framework):
 
         ready(training, data.dataset, fill)
         try:
-            training.train()
+            # the time limit of collectives stays: a shorter one would end a rank that waits for a slow disk, and torch
+            # 2.13 has no function for it
+            with mock.patch.object(dist_utils, "set_pg_timeouts"):
+                training.train()
         finally:
             training.close()
         recorder.merge_ranks()
 
     def routers(self, built: BenchmarkTrainer) -> Any:
-        """Return the routers of all layers, which count the tokens themselves."""
+        """Return the routers of all layers, whose second result has the numbers of the experts of each token."""
         (model,) = built.model_parts
-        return [(layer.moe.router, lambda output: output[2]) for layer in model.layers.values()]
+        routers = [layer.moe.router for layer in model.layers.values()]
+        return [(router, functools.partial(tokens_of_experts, router.num_experts, 1)) for router in routers]
 
     def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
         """Return what was built."""

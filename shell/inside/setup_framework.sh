@@ -50,7 +50,7 @@ require() { # <python>
     evaluate) return ;;
     bridge) package=megatron-bridge wanted="0.6.0 or later with all that it imports: nvcr.io/nvidia/nemo:26.08" ;;
     nemo) package=nemo_toolkit wanted="2.3 to 2.7 with all that it imports: nvcr.io/nvidia/nemo:26.02" ;;
-    titan) wanted="one that torchtitan 0.2.2 can be imported with: a newer image" ;;
+    titan) wanted="one that torchtitan 0.3.0 can be imported with: a newer image" ;;
     prim)
       local -x LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
       wanted="all that Primus in $PRIMUS imports: rocm/primus"

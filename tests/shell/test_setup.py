@@ -280,7 +280,7 @@ LACKING = [
     ("bridge", {}, "megatron.bridge.data.base", "0.6.0 or later with all that it imports"),
     ("nemo", {"PLATFORM": "nvd"}, "nemo.collections", "2.3 to 2.7 with all that it imports"),
     ("nemo", {}, "nemo.collections", "2.3 to 2.7 with all that it imports"),
-    ("titan", {}, "torch.nn.attention.varlen", "one that torchtitan 0.2.2 can be imported with: a newer image"),
+    ("titan", {}, "torch.nn.attention.varlen", "one that torchtitan 0.3.0 can be imported with: a newer image"),
     ("prim", IN_A_CONTAINER | {"PRIMUS_PATH": "/workspace/Primus"}, "loguru", "all that Primus in /workspace/Primus"),
 ]
 

@@ -75,7 +75,7 @@ EVERY_PYTHON = ("3.10", "3.11", "3.12", "3.13")
 EXPECTED = {
     "bridge": {"megatron-bridge": "==0.6.2", "megatron-core": "==0.19.2"},
     "nemo": {"nemo_toolkit": "==2.3.3", "megatron-core": "==0.12.3"},
-    "titan": {"torchtitan": "==0.2.2"},
+    "titan": {"torchtitan": "==0.3.0"},
 }
 """The releases of docs/frameworks.md, and the megatron-core that two of them require."""
 

@@ -226,8 +226,12 @@ def also(trainer: Any, notes: dict[str, Any], key: str, value: Any) -> None:
 
 
 def decay_on_norms(trainer: Any, notes: dict[str, Any]) -> None:
-    """Give torchtitan's own groups of parameters to its optimizer."""
-    trainer.recipe.build_decayed_optimizers = trainer.recipe.build_optimizers
+    """Give all parameters to torchtitan's optimizer in one group, as its own recipes have it."""
+    _then(
+        trainer.recipe,
+        "decayed_adamw",
+        lambda said: replace(said, param_groups=[replace(said.param_groups[0], pattern="")]),
+    )
 
 
 def order_of_channels(trainer: Any, notes: dict[str, Any]) -> None:
@@ -329,7 +333,7 @@ def note_samples(trainer: Any, notes: dict[str, Any], rows: int) -> None:
     notes["workers"] = []
 
     def see(module: torch.nn.Module, inputs: Any) -> None:
-        if type(module).__name__ not in ("Embedding", "VocabParallelEmbedding"):
+        if type(module).__name__.removeprefix("FSDP") not in ("Embedding", "VocabParallelEmbedding"):
             return
         if not notes["workers"]:
             notes["embedding"] = float(module.weight.detach().double().square().sum())

@@ -150,6 +150,12 @@ def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: flo
     }
 
 
+def tokens_of_experts(experts: int, place: int, output: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return the tokens of each expert from the output of a router, which has at `place` the experts of each token."""
+    chosen = output[place].flatten()
+    return torch.zeros(experts, dtype=torch.long, device=chosen.device).scatter_add_(0, chosen, torch.ones_like(chosen))
+
+
 def communication_facts(policy: MixedPrecisionPolicy | None, reduces_in: torch.dtype, device: Any) -> dict[str, Any]:
     """Return the facts of FSDP2's communication; `device` is the one of this rank."""
     can_overlap = policy is not None and device.type == "cuda"  # gloo's collectives wait until they are done

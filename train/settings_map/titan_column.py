@@ -1,6 +1,6 @@
-"""The column of torchtitan in the settings map: keys of its JobConfig (0.2.2), `model_args.` for its model class.
+"""The column of torchtitan in the settings map: keys of its Trainer.Config (0.3.0), and others.
 
-train/titan/recipe.py sets them; train/titan/resolved.py compares what was built with them.
+train/titan/recipe.py names the others and sets all; train/titan/resolved.py compares what was built with them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 _AS_MEGA = "utils.dataset.gpt_dataset builds the data set of mega"
-_LOADER = "the loader of mega, as build_dataloader_fn"
-_RULE = "WarmupCosine of train/common/adamw.py, as build_lr_schedulers_fn"
+_LOADER = "the loader of mega, as dataloader"
+_RULE = "WarmupCosine of train/common/adamw.py, as lr_scheduler"
 _DERIVED = "global batch / (micro batch x DP)"
 _ONE_WAY = "this version runs torchtitan's FSDP2 only; settings that want another are refused"
 _NO_FP8 = "this version asks for none of its converters; PRECISION=fp8 is refused"
@@ -41,11 +41,19 @@ def _is_plain_rope(config: RunConfig, spec: ModelSpec) -> bool:
     return spec.rope_scaling is None
 
 
+def _is_dense(config: RunConfig, spec: ModelSpec) -> bool:
+    return not spec.num_experts
+
+
+def _has_plain_heads(config: RunConfig, spec: ModelSpec) -> bool:
+    return not spec.query_key_norm
+
+
 def _rope_scaling(name: str) -> Override:
-    return override(f"model_args.rope_scaling_args.{name}", when=has_rope_scaling)
+    return override(f"RoPE.{name}", when=has_rope_scaling)
 
 
-_MOE = "model_args.moe_args."
+_MODEL = "model_spec.model."
 
 
 COLUMN: Mapping[str, Override | Fixed] = {
@@ -56,23 +64,23 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "sequence length (data)": override("training.seq_len"),
     "sequence length (model)": Fixed(asked("sequence_length"), "training.seq_len sets it"),
     "steps": override("training.steps"),
-    "optimizer": override(("optimizer.name", lambda name: "AdamW"), ("optimizer.implementation", lambda name: "fused")),
+    "optimizer": override(("optimizer.implementation", lambda name: "fused")),
     "precision of optimizer states": Fixed("fp32", "those of training.dtype; another value is refused"),
-    "learning rate": override("optimizer.lr"),
+    "learning rate": override("adamw.lr"),
     "schedule": Fixed("cosine", _RULE),
     "steps of the schedule": override("lr_scheduler.total_steps"),
     "least learning rate": Fixed(asked("min_learning_rate"), "lr_scheduler.min_lr_factor x learning rate"),
     "warm-up steps": override("lr_scheduler.warmup_steps"),
     "learning rate of step 1": Fixed(first_rate, f"{_RULE}: LR n / (W + 1) at step n"),
-    "weight decay, start to end": override("optimizer.weight_decay"),
-    "Adam beta 1": override("optimizer.beta1"),
-    "Adam beta 2": override("optimizer.beta2"),
-    "Adam epsilon": override("optimizer.eps"),
+    "weight decay, start to end": override("adamw.weight_decay"),
+    "Adam beta 1": override("adamw.beta1"),
+    "Adam beta 2": override("adamw.beta2"),
+    "Adam epsilon": override("adamw.eps"),
     "gradient clipping": override("training.max_norm"),
     "loss reduction": Fixed("mean over the step's tokens", "torchtitan divides by their number over all ranks"),
     "distributed optimizer": Fixed(
-        lambda config, spec: config.data_parallel_size > 1,
-        "several ranks: its FSDP2 shards weights, gradients and states",
+        True,
+        "its FSDP2 shards weights, gradients and states, on one rank as well",
     ),
     "gradients reduced in fp32": override(("training.mixed_precision_reduce", lambda on: "float32")),
     "overlap of gradient reduction": Fixed(overlaps, "FSDP2 reduces a layer while the layer before it computes"),
@@ -86,66 +94,73 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "split": Fixed("100,0,0", _AS_MEGA),
     "samples": Fixed(asked("training_samples"), _AS_MEGA),
     "order of samples": Fixed("as GPTDataset has them", _LOADER),
-    "tokenizer": Fixed("the data's own ids", "build_tokenizer_fn is none"),
+    "tokenizer": Fixed("the data's own ids", "tokenizer builds none"),
     "end of document masked in the loss": Fixed(False, _AS_MEGA),
     "positions start again at a document": Fixed(False, _AS_MEGA),
-    "attention ends at a document": override(
-        ("model_args.attn_type", lambda ends: "sdpa"), ("model_args.attn_mask_type", lambda ends: "causal")
-    ),
+    "attention ends at a document": Fixed(False, "torch's causal attention takes the place of torchtitan's"),
     "mask made with the data": Fixed(False, _AS_MEGA),
     "loader workers of a rank": Fixed(lambda config, spec: 0 if config.platform == "cpu" else 2, _LOADER),
     "checkpoints": override("checkpoint.enable"),
     "going on from a checkpoint": Fixed(False, "checkpoint.enable is off"),
-    "validation": override("validation.enable"),
+    "validation": override("validator.enable"),
     "loggers beside the log": override("metrics.enable_tensorboard", "metrics.enable_wandb"),
     # its line of the log gathers the loss over ranks; it prints that of step 1 always
     "steps between lines of the log": override(("metrics.log_freq", lambda steps: OFF_THE_END)),
     # its own profiler stays off: the recorder profiles, as in every framework here
     "profile": override(
-        ("profiling.enable_profiling", lambda on: False), ("profiling.enable_memory_snapshot", lambda on: False)
+        ("profiler.enable_profiling", lambda on: False), ("profiler.enable_memory_snapshot", lambda on: False)
     ),
     "profiled steps": Fixed(profiled, RECORDER_PROFILES),
     # shape and initial weights
-    "layers": override("model_args.n_layers"),
-    "hidden size": override("model_args.dim"),
-    "feed-forward size": override("model_args.hidden_dim"),
-    "attention heads": override("model_args.n_heads"),
-    "key/value groups": override("model_args.n_kv_heads"),
-    "channels of a head": override("model_args.head_dim", when=_is_plain_rope),
-    "vocabulary": override("model_args.vocab_size"),
+    "layers": override("layers.n_layers"),
+    "hidden size": override(
+        "layers.dim",
+        *(f"{_MODEL}{name}" for name in ("dim", "tok_embeddings.embedding_dim", "lm_head.in_features")),
+        f"{_MODEL}norm.normalized_shape",
+    ),
+    "feed-forward size": override("layers.hidden_dim", when=_is_dense),
+    "attention heads": override("layers.n_heads"),
+    "key/value groups": override("layers.n_kv_heads"),
+    "channels of a head": override("layers.head_dim", when=_is_plain_rope),
+    "vocabulary": override(
+        *(f"{_MODEL}{name}" for name in ("vocab_size", "tok_embeddings.num_embeddings", "lm_head.out_features"))
+    ),
     "vocabulary padded to a multiple of": Fixed(1, "nothing pads it"),
     "norm": Fixed("RMSNorm", _BOTH_HAVE),
-    "norm epsilon": override("model_args.norm_eps"),
+    "norm epsilon": override("RMSNorm.eps"),
     "SwiGLU": Fixed(True, _BOTH_HAVE),
-    "experts of a layer": of_experts("model_args.", "moe_args.num_experts", ("moe_enabled", lambda count: True)),
-    "experts of a token": of_experts(_MOE, "top_k"),
+    "experts of a layer": of_experts("layers.", "num_experts"),
+    "experts of a token": of_experts("layers.", "top_k"),
     "weights of a token's experts": of_experts(
-        _MOE,
+        "TokenChoiceTopKRouter.",
         ("score_func", lambda rule: "softmax"),
         ("route_norm", lambda rule: True),
-        ("score_before_experts", lambda rule: False),
+        ("route_scale", lambda rule: 1.0),
     ),
-    "feed-forward size of an expert": of_experts("model_args.", "moe_inter_dim"),
-    "shared expert": of_experts(_MOE, "num_shared_experts"),
+    "feed-forward size of an expert": of_experts("layers.", "moe_hidden_dim"),
+    "shared expert": of_experts("MoE.", ("shared_experts", lambda size: None)),
     "auxiliary loss of the router": Fixed(0.0, "torchtitan has none"),
-    "bias that balances the experts": of_experts(_MOE, ("load_balance_coeff", lambda on: None)),
+    "bias that balances the experts": of_experts("MoE.", ("load_balance_coeff", lambda on: None)),
     "tokens dropped": Fixed(False, "torchtitan drops none"),
     "forced balancing": of_experts("debug.", "moe_force_load_balance"),
     "precision of the router": Fixed(None, "that of the weights, its scores in fp32"),
     "EP": of_experts("parallelism.", "expert_parallel_degree"),
-    "exchange of tokens": of_experts("parallelism.", ("expert_parallel_comm_backend", lambda kind: "standard")),
-    "products of experts grouped": of_experts(_MOE, "use_grouped_mm"),
+    "exchange of tokens": of_experts("layers.", ("moe_comm_backend", lambda kind: "standard")),
+    "products of experts grouped": Fixed(
+        lambda config, spec: config.precision != "fp32",
+        "its own experts, which multiply in bf16; in fp32 one after the other",
+    ),
     "permutation fused": Fixed(False, "torch's operations"),
     "bias of linear layers": Fixed(False, _NEITHER_HAS),
-    "QKV bias": override(("model.converters", lambda has_bias: ["tprimat_qkv_bias"] if has_bias else [])),
-    "norm of queries and keys": override("model_args.qk_norm", when=_is_plain_rope),
+    "QKV bias": override("QKVLinear.wq.bias", "QKVLinear.wkv.bias"),
+    "norm of queries and keys": override(("GQAttention.qk_norm", lambda has: None), when=_has_plain_heads),
     "embedding shared with output": Fixed(False, "a model that shares them is refused"),
     "attention dropout": Fixed(0.0, _NEITHER_HAS),
     "hidden dropout": Fixed(0.0, _NEITHER_HAS),
     "position embedding": Fixed("rope", _BOTH_HAVE),
-    "rope base": override("model_args.rope_theta"),
+    "rope base": override("RoPE.theta"),
     "rope over a part of a head's channels": Fixed(1.0, _BOTH_HAVE),
-    "rope scaling of Llama 3.1": Fixed(has_rope_scaling, "llama3's class applies it always, qwen3's never"),
+    "rope scaling of Llama 3.1": override(("RoPE.scaling", lambda scales: "llama" if scales else "none")),
     "rope scaling: factor": _rope_scaling("scaling_factor"),
     "rope scaling: low frequency factor": _rope_scaling("low_freq_factor"),
     "rope scaling: high frequency factor": _rope_scaling("high_freq_factor"),
@@ -176,16 +191,9 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "fp4 format": Fixed(None, _NO_FP8),
     "fp4 recipe": Fixed(asked("fp8_recipe"), _NO_FP8),
     "parameters gathered in fp8": Fixed(False, _NO_FP8),
-    "residual stream in fp32": Fixed(
-        lambda config, spec: config.precision == "bf16" and config.num_gpus == 1,
-        "one rank in bf16: torch.autocast casts the products only; several: FSDP2 casts all weights",
-    ),
+    "residual stream in fp32": Fixed(False, "FSDP2 casts all weights, also on one rank"),
     "attention softmax in fp32": Fixed(True, "torch's attention adds up in fp32"),
-    "recompute": override(
-        "activation_checkpoint.mode",
-        # of products of matrices it keeps every second result, mega and hf keep each
-        ("activation_checkpoint.selective_ac_option", lambda kind: "op"),
-    ),
+    "recompute": override("activation_checkpoint"),  # of products it keeps every second result, mega and hf keep each
     "bias activation fusion": override("compile.enable", ("compile.components", lambda on: ["model", "loss"])),
     "bias dropout fusion": Fixed(False, "it has no dropout"),
     "masked softmax fusion": Fixed(False, "torch's attention"),
@@ -200,6 +208,6 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "attention backend": Fixed("auto", "torch's scaled-dot-product attention: cuDNN's kernel, then flash, then math"),
     "float32 products": Fixed("highest", "as mega"),
     "Primus Turbo": Fixed(False, "as mega"),
-    "CUDA graphs": Fixed(False, "it captures none"),
+    "CUDA graphs": override(("training.disable_cuda_graphs", lambda on: not on)),
 }
 """Entries by the name of the row."""

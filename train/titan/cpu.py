@@ -1,19 +1,19 @@
 """torchtitan on a machine without a GPU: what it asks of a device is answered for the CPU, in this module only.
 
-Trainer, model, FSDP2, optimizer and clipping are torchtitan's own. torchtitan 0.2.2 finds its device through torch and
+Trainer, model, FSDP2, optimizer and clipping are torchtitan's own. torchtitan 0.3.0 finds its device through torch and
 reads figures of it that torch.cpu does not have. Two more differences: gloo's barrier takes no device, and its
-reductions have no factor (`sum_only`). Triton, which torch brings on a GPU only, is imported by torchtitan's
-mixture-of-experts kernels, which none of our models has.
+reductions have no factor (`sum_only`). Triton, which torch brings on a GPU only, is imported by torchtitan's exchange
+of tokens through shared memory, which no job here uses.
 """
 
 from __future__ import annotations
 
 import collections
-import functools
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -36,20 +36,17 @@ def redirect() -> None:
     setattr(torch._utils, "_get_available_device_type", lambda: "cpu")  # noqa: B010 - mypy refuses the plain assignment
     for name, answer in _OF_DEVICE.items():
         setattr(torch.cpu, name, answer)
-    histogram, barrier = torch.histc, torch.distributed.barrier
-    # of whole numbers, such as those of experts, torch has it on GPUs alone
-    setattr(torch, "histc", lambda input, *args, **named: histogram(input.float(), *args, **named).to(input.dtype))  # noqa: B010
+    barrier = torch.distributed.barrier
     setattr(torch.distributed, "barrier", lambda group=None, async_op=False, device_ids=None: barrier(group, async_op))  # noqa: B010
     from torch._inductor import compile_fx  # noqa: F401 - first: it must find that there is no Triton
 
     # gone after the import: nothing later may take them for the real ones
-    stand_ins = {} if "triton" in sys.modules else _triton()
+    triton = mock.MagicMock()
+    stand_ins = {} if "triton" in sys.modules else {"triton": triton, "triton.language": triton.language}
     sys.modules.update(stand_ins)
     import torchtitan.models.llama3
     import torchtitan.models.qwen3  # noqa: F401
-    from torchtitan.models.moe import utils
 
-    setattr(utils, "generate_permute_indices", functools.partial(utils.generate_permute_indices, use_cpu=True))  # noqa: B010
     for name in stand_ins:
         del sys.modules[name]
 
@@ -59,12 +56,3 @@ def sum_only(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
-
-
-def _triton() -> dict[str, types.ModuleType]:
-    """Return stand-ins for the modules of Triton, with which a module that decorates kernels can be imported."""
-    language = types.ModuleType("triton.language")
-    language.constexpr = int  # type: ignore[attr-defined]
-    triton = types.ModuleType("triton")
-    triton.jit, triton.language = lambda kernel: kernel, language  # type: ignore[attr-defined]
-    return {"triton": triton, "triton.language": language}

@@ -1,34 +1,37 @@
-"""torchtitan's settings of a job and its description of the training: every override comes from the settings map or is
+"""torchtitan's settings of a job and its description of the model: every override comes from the settings map or is
 named here.
 
-torchtitan 0.2.2: `config/job_config.py` (JobConfig), `protocols/train_spec.py` (TrainSpec). The paths of the map are
-those of JobConfig; `model_args.` leads to the arguments of the model class.
+torchtitan 0.3.0: `trainer.py` (Trainer.Config), `models/{llama3,qwen3}/__init__.py` (functions that build the layers of
+a published model). The paths of the map are those of Trainer.Config, and three more: `layers.` leads to arguments of
+the function that builds the layers, `adamw.` to those of torch's optimizer, and the name of a part of a model
+(`RMSNorm.eps`) to the configurations of all such parts.
 
 torchtitan's dense models are two: `llama3`, which scales rotary frequencies as Llama 3.1 does, and `qwen3`, which does
-not and can normalize queries and keys. Both have RMSNorm, SwiGLU, grouped queries and causal attention. A spec with
-scaled frequencies gets the first class, another the second. Neither has a bias; `QkvBias` adds Qwen 2.5's through
-torchtitan's own interface for changes of a model. Neither has an attention window.
+not and can normalize queries and keys, and which has experts. Both have RMSNorm, SwiGLU, grouped queries and causal
+attention. A spec with scaled frequencies gets the first class, another the second. Neither has an attention window.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils.data import DataLoader
-from torchtitan.components.lr_scheduler import LRSchedulersContainer
-from torchtitan.components.optimizer import OptimizersContainer, build_optimizers
-from torchtitan.config import JobConfig
+from torch.nn import functional as F
+from torchtitan.components.dataloader import BaseDataLoader
+from torchtitan.components.loss import CrossEntropyLoss
+from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer, default_adamw
+from torchtitan.components.tokenizer import BaseTokenizer
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.models import llama3, qwen3
-from torchtitan.protocols.model_converter import register_model_converter
-from torchtitan.protocols.train_spec import register_train_spec
+from torchtitan.models.common import attention, moe, nn_modules, rope
+from torchtitan.protocols.model_spec import ModelSpec as Description
+from torchtitan.trainer import Trainer
 
 from train.common.adamw import WarmupCosine
 from train.common.loading import LabelledSamples, loader_of_rank
@@ -38,103 +41,138 @@ from train.settings_map.map import overrides, set_field
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-MODEL_ARGUMENTS = "model_args"
-OF_LLAMA3: dict[str, Callable[[Any], dict[str, Any]]] = {
-    # its feed-forward size is 8/3 of the width, rounded up to a multiple: once the size itself
-    "hidden_dim": lambda size: {"multiple_of": size, "ffn_dim_multiplier": None},
+LAYERS, ADAMW, RECOMPUTE = "layers", "adamw", "activation_checkpoint"
+PARTS = {
+    part.__name__: part
+    for part in (
+        *(attention.GQAttention, attention.QKVLinear, nn_modules.RMSNorm, rope.RoPE),
+        *(moe.MoE, moe.TokenChoiceTopKRouter),
+    )
 }
-"""Arguments that the class of `llama3` has under other names."""
-TIMEOUT_SECONDS = 1800
-"""Time of a collective after step 1; torchtitan's 100 seconds would end a rank that waits for a slow disk."""
-QKV_BIAS = "tprimat_qkv_bias"
-"""Name of `QkvBias` in `model.converters` of torchtitan's settings; train/settings_map/titan_column.py sets it."""
-WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
-"""Parts that recomputation and torch.compile add to the name of a parameter."""
-_numbers = itertools.count()
+"""Parts of a model whose configurations the map changes, by name."""
+POLICIES: dict[str, Any] = {"none": None, "selective": SelectiveAC.Config(), "full": FullAC.Config()}
+"""torchtitan's recomputation for a value of RECOMPUTE."""
+REPLACED = "varlen"
+"""An attention that torchtitan offers for language models, in whose place comes torch's, which it has for images: it
+needs no position of each token, because attention here does not end at a document."""
+DECAYED = r"(?<!norm\.weight)(?<!\.bias)$"
+"""Names of all parameters except those of one dimension (norms, biases)."""
+WRAPPER = "_checkpoint_wrapped_module."
+"""Part that recomputation adds to the name of a parameter."""
 
 
-def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[JobConfig, Any]:
+class Experts(moe.GroupedExperts):
+    """torchtitan's experts with products in the precision of the weights, for PRECISION=fp32; its own are in bf16."""
+
+    @dataclasses.dataclass(kw_only=True, slots=True)
+    class Config(moe.GroupedExperts.Config):
+        """Those of torchtitan."""
+
+    def forward(self, tokens: torch.Tensor, tokens_of_expert: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of tokens [tokens, width], which are sorted by expert."""
+        weights = (self.w1_EFD, self.w2_EDF, self.w3_EFD)
+        local = (weight.to_local() if isinstance(weight, DTensor) else weight for weight in weights)
+        parts = tokens.split(tokens_of_expert.tolist())
+        return torch.cat(
+            [
+                F.linear(F.silu(F.linear(part, gate)) * F.linear(part, up), down)
+                for part, gate, down, up in zip(parts, *local, strict=True)
+            ]
+        )
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Loader(BaseDataLoader.Config):
+    """Micro batches of a data-parallel rank in Megatron's order and torchtitan's form."""
+
+    of_rank: Callable[[int], Any]
+
+    def build(self, *, dp_rank: int, **others: Any) -> Any:
+        """Return torch's loader of a rank."""
+        return self.of_rank(dp_rank)
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Schedulers(LRSchedulersContainer.Config):
+    """torchtitan's schedulers with the suite's rule; its own warms up by n / W and holds the peak for a step."""
+
+    def build(self, *, optimizers: OptimizersContainer, training_steps: int) -> LRSchedulersContainer:
+        """Return a scheduler of each optimizer."""
+        rule = WarmupCosine(self.warmup_steps, self.total_steps or training_steps, self.min_lr_factor)
+        return LRSchedulersContainer(optimizers, rule)
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class NoTokenizer(BaseTokenizer.Config):
+    """Nothing: the data are encoded."""
+
+    def build(self, **others: Any) -> None:
+        """Build none."""
+
+
+def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[Trainer.Config, Any]:
     """Return torchtitan's settings of a job, and its converter of weights from transformers' names and layout.
 
-    The training is registered with torchtitan under the name in its settings.
     Raises ConfigError for a setting of the map that torchtitan does not have.
     """
-    settings = JobConfig()
-    published, arguments = (
-        (qwen3.get_train_spec(), qwen3.Qwen3ModelArgs())
-        if spec.rope_scaling is None
-        else (llama3.get_train_spec(), llama3.TransformerModelArgs())
+    samples = LabelledSamples(dataset, config.training_samples, lambda tokens, labels: ({"input": tokens}, labels))
+    described, layers, kind_of_rope = published(spec)
+    settings = Trainer.Config(
+        model_spec=described,
+        tokenizer=NoTokenizer(),
+        dataloader=Loader(of_rank=functools.partial(loader_of_rank, config, samples)),
+        lr_scheduler=Schedulers(min_lr_factor=config.min_learning_rate / config.learning_rate),
+        loss=CrossEntropyLoss.Config(),
     )
+    settings.parallelism.spmd_backend = (
+        "partial_dtensor"  # its default, of types, needs an FSDP2 later than torch 2.13's
+    )
+    arguments: dict[str, dict[str, Any]] = {LAYERS: {}, ADAMW: {}}
+    of_parts = {}
     for path, value in overrides("titan", config, spec).items():
         place, _, rest = path.partition(".")
-        if place != MODEL_ARGUMENTS:
-            set_field("titan", settings, path, value)
-            continue
-        is_own = rest in {field.name for field in dataclasses.fields(arguments)}
-        for name, one in ({rest: value} if is_own or rest not in OF_LLAMA3 else OF_LLAMA3[rest](value)).items():
-            set_field("titan", arguments, name, one)
-    settings.lr_scheduler.min_lr_factor = config.min_learning_rate / config.learning_rate
-    settings.comm.train_timeout_seconds = TIMEOUT_SECONDS
-    settings.model.name, settings.model.flavor = f"tprimat_{next(_numbers)}", spec.name
-    described = dataclasses.replace(
-        published,
-        model_args={spec.name: arguments},
-        build_tokenizer_fn=None,  # the data are encoded
-        build_dataloader_fn=functools.partial(build_loader, config, dataset),
-        build_optimizers_fn=build_decayed_optimizers,
-        build_lr_schedulers_fn=build_schedulers,
-        build_validator_fn=None,
-    )
-    register_train_spec(settings.model.name, described)
-    assert described.state_dict_adapter is not None
-    return settings, described.state_dict_adapter(arguments, None)
+        if place in arguments:
+            arguments[place][rest] = value
+        elif place in PARTS:
+            of_parts[path] = value
+        else:
+            set_field("titan", settings, path, POLICIES[value] if path == RECOMPUTE else value)
+    settings.optimizer = decayed_adamw(settings.optimizer.implementation, **arguments[ADAMW])
+    rotary = kind_of_rope.Config(dim=spec.head_dim, max_seq_len=config.sequence_length)
+    described.model.layers = layers(**arguments[LAYERS], rope=rotary, attn_backend=REPLACED, fuse_qkv=False)
+    for path, value in of_parts.items():
+        name, _, rest = path.partition(".")
+        for _, part, _, _ in described.model.traverse(PARTS[name].Config):
+            set_field("titan", part, rest, value)
+    for layer in described.model.layers:
+        layer.attention.inner_attention = attention.ScaledDotProductAttention.Config()
+        if spec.num_experts and config.precision == "fp32":
+            own = layer.moe.routed_experts.inner_experts
+            fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+            layer.moe.routed_experts.inner_experts = Experts.Config(**fields)
+    return settings, described.state_dict_adapter(described.model, None)
 
 
-def build_loader(
-    config: RunConfig, dataset: Any, *, dp_world_size: int, dp_rank: int, tokenizer: Any, job_config: JobConfig
-) -> DataLoader[Any]:
-    """Return the micro batches of this data-parallel rank in Megatron's order and torchtitan's form."""
-    samples = LabelledSamples(dataset, config.training_samples, lambda tokens, labels: ({"input": tokens}, labels))
-    return loader_of_rank(config, samples, dp_rank)
+def published(spec: ModelSpec) -> tuple[Description, Callable[..., list[Any]], type[rope.RoPE]]:
+    """Return torchtitan's description of a model of the spec's kind, the function that builds its layers, and its rope.
+
+    Its description has published sizes, which the map replaces, and torchtitan's own initial weights.
+    """
+    if spec.rope_scaling is not None:
+        return llama3.model_registry("8B", REPLACED), llama3._build_llama3_layers, rope.ComplexRoPE
+    if spec.num_experts:
+        return qwen3.model_registry("30B-A3B", REPLACED), qwen3._build_qwen3_moe_layers, rope.CosSinRoPE
+    return qwen3.model_registry("8B", REPLACED), qwen3._build_qwen3_layers, rope.CosSinRoPE
 
 
-def build_decayed_optimizers(model_parts: Sequence[nn.Module], *arguments: Any) -> OptimizersContainer:
-    """Return torchtitan's optimizers; weights of one dimension (norms, biases) get no weight decay, as in Megatron."""
-    built = build_optimizers(list(model_parts), *arguments)
-    for optimizer in built:
-        (group,) = optimizer.param_groups
-        flat = [parameter for parameter in group["params"] if parameter.ndim == 1]
-        group["params"] = [parameter for parameter in group["params"] if parameter.ndim != 1]
-        optimizer.add_param_group({"params": flat, "weight_decay": 0.0})
+def decayed_adamw(implementation: str, beta1: float, beta2: float, **arguments: Any) -> OptimizersContainer.Config:
+    """Return torchtitan's AdamW; weights of one dimension (norms, biases) get no weight decay, as in Megatron."""
+    built = default_adamw(betas=(beta1, beta2), **arguments)
+    (group,) = built.param_groups
+    flat = dataclasses.replace(group, optimizer_kwargs=group.optimizer_kwargs | {"weight_decay": 0.0})
+    built.param_groups = [dataclasses.replace(group, pattern=DECAYED), flat]
+    built.implementation = implementation
     return built
-
-
-def build_schedulers(optimizers: OptimizersContainer, settings: Any, training_steps: int) -> LRSchedulersContainer:
-    """Return torchtitan's schedulers with the suite's rule; its own warms up by n / W and holds the peak for a step."""
-    steps = settings.total_steps or training_steps
-    return LRSchedulersContainer(optimizers, WarmupCosine(settings.warmup_steps, steps, settings.min_lr_factor))
-
-
-class QkvBias:
-    """A model converter of torchtitan (`protocols/model_converter.py`): queries, keys and values get a bias."""
-
-    def __init__(self, job_config: Any, parallel_dims: Any) -> None:
-        """Take what torchtitan gives every converter; nothing of it is needed."""
-
-    def convert(self, model: nn.Module) -> None:
-        """Replace the three linear layers of each attention; their forward pass stays torchtitan's call of a layer."""
-        for layer in model.get_submodule("layers").children():
-            attention: Any = layer.attention
-            for name in ("wq", "wk", "wv"):
-                plain = getattr(attention, name)
-                where = {"device": plain.weight.device, "dtype": plain.weight.dtype}
-                setattr(attention, name, nn.Linear(plain.in_features, plain.out_features, bias=True, **where))
-
-    def post_optimizer_hook(self, model: nn.Module | Sequence[nn.Module]) -> None:
-        """Do nothing after a step."""
-
-
-register_model_converter(QkvBias, QKV_BIAS)
 
 
 @torch.no_grad()
@@ -162,13 +200,6 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
         raise MismatchError(f"torchtitan built a model with {next(iter(missing))}, which {spec.name} does not have")
 
 
-def zero_biases(model: nn.Module) -> None:
-    """Set the biases to 0, which torchtitan's own initialization does not know."""
-    for name, parameter in parameters(model):
-        if name.endswith(".bias"):
-            nn.init.zeros_(parameter)
-
-
 def _copy_part(parameter: torch.Tensor, whole: torch.Tensor) -> None:
     """Copy a whole tensor into a parameter, of which this rank may hold a part; no rank sends anything."""
     whole = whole.to(parameter.device)
@@ -178,8 +209,6 @@ def _copy_part(parameter: torch.Tensor, whole: torch.Tensor) -> None:
 
 
 def parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield every parameter with its name in torchtitan's model, without the parts that wrappers add."""
+    """Yield every parameter with its name in torchtitan's model, without the part that recomputation adds."""
     for name, parameter in model.named_parameters():
-        for wrapper in WRAPPERS:
-            name = name.replace(wrapper, "")
-        yield name, parameter
+        yield name.replace(WRAPPER, ""), parameter

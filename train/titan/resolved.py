@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn import attention as torch_attention
+from torchtitan.models.common.attention import ScaledDotProductAttention
 
 from train.common import trainer
 from train.common.kernels import (
@@ -42,21 +42,16 @@ def read(training: Any, job: Job) -> dict[str, Any]:
     if job.spec.sliding_window is not None:
         reasons["sliding_window"] = "torchtitan's models have no window; no sequence here is longer than the model's"
     (model,), (optimizer,) = training.model_parts, training.optimizers.optimizers
-    (schedule,), held = training.lr_schedulers.schedulers, next(model.parameters()).dtype
+    (schedule,) = training.lr_schedulers.schedulers
     state = optimizer.param_groups[0]["params"][0].dtype  # torch keeps the states in the dtype of the weights
-    policy = _policy(model)
-    reduces_in = held if policy is None else policy.reduce_dtype or _computes_in(training)
+    policy: Any = policy_of(next(iter(model.layers.values())))  # torchtitan shards on one rank too
     return (
         _batch(training)
-        | _model(training)
-        | optimizer_facts(optimizer, state, schedule, training.job_config.training.max_norm)
-        | communication_facts(policy, reduces_in, training.device)
+        | _model(training, policy.param_dtype)
+        | optimizer_facts(optimizer, state, schedule, training.config.training.max_norm)
+        | communication_facts(policy, policy.reduce_dtype, training.device)
         | {"init_std": std, "reasons": reasons}
     )
-
-
-def _policy(model: Any) -> MixedPrecisionPolicy | None:
-    return policy_of(next(iter(model.layers.values())))
 
 
 def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
@@ -78,7 +73,7 @@ def _batch(training: Any) -> dict[str, Any]:
     micro, accumulation = len(next(iter(loader.batch_sampler))), training.gradient_accumulation_steps
     replicas = dims.dp_replicate * dims.dp_shard
     return {
-        "max_steps": training.job_config.training.steps,
+        "max_steps": training.config.training.steps,
         "micro_batch_size": micro,
         "gradient_accumulation": accumulation,
         "global_batch_size": micro * accumulation * replicas,
@@ -94,38 +89,40 @@ def _batch(training: Any) -> dict[str, Any]:
     }
 
 
-def _model(training: Any) -> dict[str, Any]:
+def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
     (model,) = training.model_parts
     layer = next(iter(model.layers.values()))
-    attention, computes_in = layer.attention, _computes_in(training)
-    experts = layer.moe.experts if layer.moe_enabled else None
+    attention, moe = layer.attention, getattr(layer, "moe", None)
+    products, down = (
+        attention.qkv_linear,
+        moe.routed_experts.inner_experts.w2_EDF if moe else layer.feed_forward.w2.weight,
+    )
     return {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for
         "parameter_dtype": name_of(computes_in),
         "parameter_count": sum(parameter.numel() for _, parameter in parameters(model)),
-        "vocab_size": model.output.weight.shape[0],
+        "vocab_size": model.lm_head.weight.shape[0],
         "num_layers": len(model.layers),
-        "hidden_size": model.output.weight.shape[1],
-        "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1] if experts is None else experts.w2.shape[2],
-        "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
-        "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
+        "hidden_size": model.lm_head.weight.shape[1],
+        "ffn_hidden_size": down.shape[-1],
+        "num_attention_heads": products.wq.weight.shape[0] // attention.head_dim,
+        "num_query_groups": products.wk.weight.shape[0] // attention.head_dim,
         # 0, which no model has, for a norm that takes torch's default
         "norm_eps": trainer.one_of_all(
             (norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)),
             *("norms of one layer", "epsilons"),
         ),
-        "qkv_bias": attention.wq.bias is not None,
-        "rope_base": _rope_base(model, attention.head_dim),
-        "rope_scaling": _rope_scaling(model),
+        "qkv_bias": products.wq.bias is not None,
+        "rope_base": _rope_base(attention.rope, attention.head_dim),
+        "rope_scaling": _rope_scaling(attention.rope.config),
         "sliding_window": None,
-        **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
-        **({} if experts is None else _routing(layer.moe, computes_in)),
+        **({"query_key_norm": True} if attention.q_norm is not None else {}),
+        **(_routing(moe, computes_in) if moe else {}),
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
         "recompute": trainer.one_recompute(
-            one.checkpoint_fn if isinstance(one, CheckpointWrapper) else None
-            for one in (getattr(layer, "_orig_mod", layer) for layer in model.layers.values())
+            one.checkpoint_fn if isinstance(one, CheckpointWrapper) else None for one in model.layers.values()
         ),
         "fused_ops": _fused_ops(training, model),
     }
@@ -144,54 +141,44 @@ def _routing(moe: Any, computes_in: torch.dtype) -> dict[str, Any]:
     }
 
 
-def _computes_in(training: Any) -> torch.dtype:
-    """Return the dtype of products: the policy of FSDP2, or of the autocast that torchtitan uses on one rank."""
-    (model,) = training.model_parts
-    held: torch.dtype = next(model.parameters()).dtype
-    if (policy := _policy(model)) is not None:
-        return policy.param_dtype or held
-    cast = training.maybe_enable_amp
-    return cast.fast_dtype if isinstance(cast, torch.autocast) and cast._enabled else held
-
-
-def _rope_base(model: Any, head_dim: int) -> float:
-    """Return rope's base: the argument of the model, if the angles that it has at position 1 are of this base.
+def _rope_base(rope: Any, head_dim: int) -> float:
+    """Return rope's base: that of its configuration, if the angles that it has at position 1 are of this base.
 
     The first angle below 1 is base ^ (-2 / head_dim), which scaling leaves as it is.
     """
-    if hasattr(model, "freqs_cis"):
-        angle = float(model.freqs_cis[1, 1].angle())
-    else:
-        angle = math.atan2(float(model.rope_cache[1, head_dim + 1]), float(model.rope_cache[1, 1]))
-    found, said = angle ** (-head_dim / 2), float(model.model_args.rope_theta)
+    angles = rope.cache[1]
+    angle = angles[1].angle() if angles.is_complex() else torch.atan2(angles[head_dim + 1], angles[1])
+    found, said = float(angle) ** (-head_dim / 2), float(rope.config.theta)
     return said if math.isclose(found, said, rel_tol=_FREQUENCY_TOLERANCE) else found
 
 
-def _rope_scaling(model: Any) -> dict[str, float] | None:
-    scaling = getattr(model.model_args, "rope_scaling_args", None)
-    if scaling is None:
+def _rope_scaling(rope: Any) -> dict[str, float] | None:
+    if rope.scaling == "none":
         return None
     return RopeScaling(
-        factor=scaling.scaling_factor,
-        low_frequency_factor=scaling.low_freq_factor,
-        high_frequency_factor=scaling.high_freq_factor,
-        original_max_position_embeddings=scaling.original_max_position_embeddings,
+        factor=rope.scaling_factor,
+        low_frequency_factor=rope.low_freq_factor,
+        high_frequency_factor=rope.high_freq_factor,
+        original_max_position_embeddings=rope.original_max_position_embeddings,
     ).__dict__
 
 
 def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str:
     """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training."""
-    if attention.attn_type != "sdpa" or training.device.type == "cpu":
-        return f"torch_{attention.attn_type}"
+    inner = attention.inner_attention
+    if not isinstance(inner, ScaledDotProductAttention):
+        return class_of(inner).__name__
+    if training.device.type == "cpu":
+        return "torch_sdpa"
     length = training.dataloader.dataset.settings.sequence_length
     heads = attention.n_heads, attention.n_kv_heads
-    with torch_attention.sdpa_kernel(attention.inner_attention.sdpa_backends, set_priority=True):
+    with torch_attention.sdpa_kernel(inner.sdpa_backends, set_priority=True):
         return f"torch_sdpa:{sdpa_kernel(*heads, length, attention.head_dim, dtype, training.device)}"
 
 
 def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
     """Return the fusions under the names of megatron-core; torch.compile makes them, except of complex numbers."""
-    is_compiled = all(isinstance(layer, torch._dynamo.eval_frame.OptimizedModule) for layer in model.layers.values())
+    is_compiled = all(layer._compiled_call_impl is not None for layer in model.layers.values())
     never = (
         *("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"),
         *("gradient_accumulation_fusion", "average_in_collective"),
@@ -199,6 +186,6 @@ def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
     return dict.fromkeys(never, False) | {
         "rms_norm_fusion": is_compiled,
         "bias_activation_fusion": is_compiled,
-        "apply_rope_fusion": is_compiled and not hasattr(model, "freqs_cis"),
-        "cross_entropy_loss_fusion": hasattr(training.loss_fn, "_torchdynamo_orig_callable"),
+        "apply_rope_fusion": is_compiled and not any(buffer.is_complex() for buffer in model.buffers()),
+        "cross_entropy_loss_fusion": hasattr(training.loss_fn.fn, "_torchdynamo_orig_callable"),
     }

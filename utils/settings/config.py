@@ -328,7 +328,7 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
             "EP MODEL",
             f"{name} has {spec.num_experts} experts, which do not divide by it; use EP=1",
         )
-        rules.refuse(  # torchtitan 0.2.2
+        rules.refuse(  # torchtitan
             "titan" in config.frameworks and spec.sliding_window and config.sequence_length > spec.sliding_window,
             "FRAMEWORK MODEL SL",
             f"torchtitan's models have no attention window, and {name} has one of {spec.sliding_window} tokens; use "

@@ -83,12 +83,14 @@ def test_mega_trains_the_same_numbers_with_both_releases(tmp_path):
     if versions[0] == versions[1]:
         pytest.skip(f"{other} has the same megatron-core as this Python")
     prefix = write_toy_data(tmp_path / "toy" / "text")
+    cases = {model: case(model) for model in ("qwen", "qwen3moe")}
     here, there = (
-        train("mega", {"qwen": case("qwen")}, tmp_path / name, prefix, python=python)["qwen"]
+        train("mega", cases, tmp_path / name, prefix, python=python)
         for name, python in (("here", sys.executable), ("there", other))
     )
-    assert_same_work(there, here, (BOUND, BOUND))
-    assert there.ok["learning_rates"] == here.ok["learning_rates"]
+    for model in cases:
+        assert_same_work(there[model], here[model], (BOUND, BOUND))
+        assert there[model].ok["learning_rates"] == here[model].ok["learning_rates"]
 
 
 # TransformerEngine

@@ -238,7 +238,7 @@ def test_what_kernels_need_is_refused_with_one_line_where_it_is_missing(platform
         ("torch", "2.10.0a0+git1234", False),
         ("transformers", "4.57.0", True),
         ("transformers", "5.17.0", False),
-        ("transformers", "5.24.0", True),
+        ("transformers", "5.25.0", True),
     ],
 )
 def test_versions_outside_the_supported_range_are_refused(name, version, is_refused, job, monkeypatch):
