@@ -118,10 +118,10 @@ def tokens_of_experts_add_up(result: Result) -> Iterator[str]:
     found, ran, config = result.get("experts") or {}, result["resolved_config"], result["training_config"]
     tokens, shares = found.get("tokens"), found.get("fullest_share")
     experts, chosen, layers = (ran.get(key) for key in ("num_experts", "experts_per_token", "num_layers"))
-    if result["status"] != "ok" or tokens is None or shares is None or None in (*tokens, *shares):
+    if result["status"] != "ok" or tokens is None or shares is None:
         return
-    if not experts or not chosen or not layers:
-        yield "experts: recorded, and the model that ran has none"
+    if not experts or not chosen or not layers or None in (*tokens, *shares):
+        yield "experts: a number is missing, or the model that ran has none"
         return
     steps = len(result["steps"]) + len(result.get("excluded_steps", {}))
     wanted = steps * config["global_batch_size"] * config["sequence_length"] * layers * chosen

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from changes import boards, each, energy, environment, into, nothing, of, ran, samples, settings, sources, times
+from changes import MOE, boards, each, energy, environment, into, nothing, of, ran, samples, settings, sources, times
 from sides import SAMPLES, STEPS, Change, Result, both, make_consistent, run, schedule, start_at, validated
 
 from example import example_result, put
@@ -88,7 +88,6 @@ COUNT, WIDTH = TINY.parameter_count, TINY.hidden_size
 PADDED_FOR_TWO = shape("tiny", vocab_size=TINY.vocab_size + 256, parameter_count=COUNT + 2 * 256 * WIDTH)
 
 
-MOE = {"query_key_norm": True, "norm_eps": 1e-6, "rope_base": 1e6, "num_experts": 128, "experts_per_token": 8}
 EVEN = 64 * 8192 * STEPS * 4 * 2 // 8
 """Tokens of each of 8 experts: 4 layers send each token to 2 of them."""
 

@@ -22,6 +22,8 @@ AMD = NVIDIA | {
     "throttled_percent": {"ppt": 60.0, "socket_thermal": 0.1},
 }
 """Conditions of both vendors' boards as they are shipped."""
+MOE = {"query_key_norm": True, "norm_eps": 1e-6, "rope_base": 1e6, "num_experts": 128, "experts_per_token": 8}
+"""Traits of Qwen3 30B-A3B in `resolved_config`."""
 KNOWN = {"nvd": NVIDIA, "amd": AMD}
 
 

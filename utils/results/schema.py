@@ -141,7 +141,7 @@ OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
         **dict.fromkeys(("routing", "router_dtype"), str),
         **dict.fromkeys(("num_experts", "experts_per_token", "shared_expert_size"), int),
         "router_auxiliary_loss": Number,
-        "token_dropping": bool,
+        **dict.fromkeys(("token_dropping", "tie_word_embeddings", "query_key_norm"), bool),
     },
     "energy_metrics": {
         "counter_joules": Number,

@@ -29,14 +29,6 @@ def sides(seconds: float, other: float, **changes: Any) -> list[dict[str, Any]]:
     return found + [run("amd", number, other, framework="prim", **work(**changes)) for number in (1, 2, 3)]
 
 
-def test_the_record_of_nvidias_own_recipe_is_100_percent() -> None:
-    # 12.27 s a step of 128 sequences of 8,192 tokens on 8 GPUs is half of that with 64
-    found = tuning([run("nvd", 1, 12.27 / 2, **work())])
-    assert found.share.value == pytest.approx(100, rel=0.02)
-    assert found.published is not None and found.published.tokens_per_second_per_gpu == 10_682
-    assert "dgxc-benchmarking 85380ff" in found.share.how
-
-
 ON_8_H100 = "on 8 x NVIDIA H100 SXM 80GB is known to be published"
 
 
