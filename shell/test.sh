@@ -35,7 +35,8 @@ main() {
   check "ruff check" "$PYTHON" -m ruff check
   check "ruff format" "$PYTHON" -m ruff format --check
   check "mypy" "$PYTHON" -m mypy
-  check "shellcheck" .venv/bin/shellcheck --external-sources "${scripts[@]}"
+  # A path in `source` that begins with a variable or a command starts at the folder of the script.
+  check "shellcheck" .venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR:SCRIPTDIR/..:SCRIPTDIR/../.. "${scripts[@]}"
   check "shfmt" .venv/bin/shfmt -i 2 -ci -d "${scripts[@]}"
   # A file stays with one worker: its module fixtures (trained curves) are expensive.
   pytest=("$PYTHON" -m pytest --no-loadscope-reorder --dist loadfile)
