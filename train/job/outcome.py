@@ -279,6 +279,6 @@ def advice(job: Job, capacity_gb: float | None) -> str:
     usable = usable_gb(capacity_gb, config.platform)
     size = largest_micro_batch(config, framework, spec, usable, below=config.micro_batch_size)
     if size is None:
-        split = "EP" if spec.num_experts else "TP"
-        return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: raise {split} or PP, or lower SL"
+        more = "use more GPUs" if framework == "hf" else f"raise {'EP' if spec.num_experts else 'TP'} or PP"
+        return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: {more}, or lower SL"
     return f"{needed} of {capacity_gb:.1f} GB at MBS={config.micro_batch_size}; MBS={size} should fit"
