@@ -44,6 +44,7 @@ KNOWN: dict[tuple[str, str], Known] = {
     ("model", "NousResearch/Meta-Llama-3.1-8B"): Known("llama3.1"),
     ("model", "Qwen/Qwen2.5-7B"): Known("apache-2.0"),
     ("model", "Qwen/Qwen3-8B-Base"): Known("apache-2.0"),
+    ("model", "Qwen/Qwen3-30B-A3B-Base"): Known("apache-2.0"),
     ("model", "mistralai/Mistral-7B-v0.1"): Known("apache-2.0"),
     ("model", "unsloth/mistral-7b"): Known("apache-2.0"),
 }

@@ -45,7 +45,7 @@ SPEED = {
 }
 NOT_SAID = (
     *("init", "dataset", "min_lr", "warmup_iters", "weight_decay", "beta2", "adam_eps", "clip_grad", "init_std"),
-    *("optimizer_state", "gradient_dtype", "recompute", "ep"),
+    *("optimizer_state", "gradient_dtype", "recompute"),
 )
 EXTRACTED: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
     "primus_a": (
