@@ -56,13 +56,9 @@ def test_part_that_does_not_end_is_stopped_at_the_deadline(tmp_path, monkeypatch
     assert json.loads((tmp_path / "gpu_hour" / "parts.json").read_text())["sleep"]["exit_code"] == 124
 
 
-def planned(tmp_path, platform, memory_gb):
-    return gpu.parts(gpu.Hour(tmp_path, tmp_path, platform, memory_gb, 0.0))
-
-
 @pytest.mark.parametrize(("platform", "memory_gb"), [("nvd", 80.0), ("nvd", 141.0), ("amd", 192.0)])
 def test_every_part_fits_the_card_and_a_group_trains_the_same_work(tmp_path, platform, memory_gb):
-    parts = planned(tmp_path, platform, memory_gb)
+    parts = gpu.parts(gpu.Hour(tmp_path, tmp_path, platform, memory_gb, 0.0))
     names = [part.name for part in parts]
     assert names[:5] == ["probe", *(f"{f} llama SL {n}" for n in (2048, 8192) for f in ("mega", "hf"))]
     assert len(set(names)) == len(names)

@@ -40,19 +40,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory, tokenizers: dict[str, Path]
     return found
 
 
-def sources(folder: Path, form: str) -> list[Path]:
-    """Write the texts in one of several forms that hold the same documents."""
-    halves = [MANY[:100], MANY[100:]] if form in ("two files", "with marks") else [MANY]
-    end, last = (b"\r\n" if form == "of DOS" else b"\n"), (b"" if form == "without a last end" else b"\n")
-    contents = [end.join(json.dumps({"text": text}).encode() for text in half) + last for half in halves]
-    if form == "with marks":
-        contents = [MARK + content for content in [*contents, b""]]
-    paths = [folder / f"{number}.jsonl" for number in range(len(contents), 0, -1)]
-    for path, content in zip(paths, contents, strict=True):
-        path.write_bytes(content)
-    return paths
-
-
 WAYS = [
     ("hf", 1, 50, "plain"),
     ("hf", 2, 2000, "two files"),
@@ -68,8 +55,16 @@ WAYS = [
 def test_pair_is_the_one_that_megatron_writes(
     tmp_path, tokenizers, theirs, encoded, part_bytes, kind, engine, workers, size, form
 ) -> None:
+    """The forms of the input hold the same documents."""
     part_bytes(size)
-    paths = sources(tmp_path, form)
+    halves = [MANY[:100], MANY[100:]] if form in ("two files", "with marks") else [MANY]
+    end, last = (b"\r\n" if form == "of DOS" else b"\n"), (b"" if form == "without a last end" else b"\n")
+    contents = [end.join(json.dumps({"text": text}).encode() for text in half) + last for half in halves]
+    if form == "with marks":
+        contents = [MARK + content for content in [*contents, b""]]
+    paths = [tmp_path / f"{number}.jsonl" for number in range(len(contents), 0, -1)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
     made = encoded(paths, tokenizers[kind], tmp_path / "ours", "--engine", engine, "--workers", workers)
     assert_same_pair(tmp_path / "ours", theirs[kind])
     files = [{"name": p.name, "sha256": sha256(p), "bytes": p.stat().st_size} for p in paths]

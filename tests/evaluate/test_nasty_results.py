@@ -54,21 +54,6 @@ def places(value: Any, here: Place = ()) -> Iterator[Place]:
         yield from places(value[key], (*here, key))
 
 
-def changed(result: dict[str, Any], place: Place, value: Any) -> str:
-    """Return the JSON of a result with another value at a place, or without what is there."""
-    copied = copy.deepcopy(result)
-    inside = copied
-    for key in place[:-1]:
-        inside = inside[key]
-    inside[place[-1]] = value
-    if value is GONE:
-        del inside[place[-1]]
-    text = json.dumps(copied)
-    for name, literal in LITERALS.items():
-        text = text.replace(json.dumps(name), literal)
-    return text
-
-
 def full_run(platform: str = "nvd", number: int = 1) -> dict[str, Any]:
     """Return an honest result with a value in each of its sections."""
     result = run(
@@ -125,7 +110,17 @@ def test_a_nasty_value_or_a_missing_one_in_any_place_is_refused_or_harmless(
     cases = draw.sample([(place, value) for place in PLACES for value in NASTY], count)
     for number, (place, value) in enumerate([*cases, *((place, GONE) for place in draw.sample(PLACES, count // 6))]):
         print(f"{place} = {str(value)[:60]!r}")  # pytest shows the last one of a failure
-        _, found = judged(folder, changed(HONEST, place, value), number)
+        result = copy.deepcopy(HONEST)
+        inside = result
+        for key in place[:-1]:
+            inside = inside[key]
+        inside[place[-1]] = value
+        if value is GONE:
+            del inside[place[-1]]
+        content = json.dumps(result)
+        for name, literal in LITERALS.items():
+            content = content.replace(json.dumps(name), literal)
+        _, found = judged(folder, content, number)
         shown = capsys.readouterr()
         assert shown.out.replace("\n", "").isprintable()
         reasons = [one["reason"] for one in found["unreadable"]]

@@ -118,15 +118,11 @@ def test_a_layout_without_a_counterpart_is_named(tmp_path: Path) -> None:
 # --- one number for one thing ----------------------------------------------------------------------------------------
 
 
-def slow_start(steps: int) -> Change:
-    """Return a change to first steps of 1.4 times their length, with the summary of all but the first tenth."""
-    longer = samples("step_times", lambda place, time: float(f"{time * (1.4 if place < steps else 1):.6g}"))
-    return lambda result: (longer(result), make_consistent(result))
-
-
 @pytest.mark.parametrize("steps", [30, 62])
 def test_a_slow_start_is_cut_everywhere_and_named(tmp_path: Path, steps: int) -> None:
-    found = judged(tmp_path, runs("nvd", 1.0) + changed(runs("amd", 1.0), slow_start(steps)))
+    """The first steps take 1.4 times as long, and the summary is that of all but the first tenth."""
+    longer = samples("step_times", lambda place, time: float(f"{time * (1.4 if place < steps else 1):.6g}"))
+    found = judged(tmp_path, runs("nvd", 1.0) + changed(runs("amd", 1.0), each(longer, make_consistent)))
     verdict, (a, b) = found.verdict, found.json["groups"][0]["rows"]
     assert verdict["verdict"] == "tie" and verdict["ratio"] == pytest.approx(1, abs=0.01)
     for one, other in (

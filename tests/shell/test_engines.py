@@ -33,13 +33,6 @@ def start(machine, engine, script="run_train.sh", **changes):
     return process
 
 
-def kill_client(process):
-    """Kill the engine's client, not the container, of a script."""
-    children = psutil.Process(process.pid).children()
-    (client,) = [child for child in children if any(word.endswith("engine.py") for word in child.cmdline())]
-    client.kill()
-
-
 def ended(machine, process):
     """Check that no container is left, and return the exit code."""
     _, stderr = process.communicate(timeout=LIMIT_SECONDS)
@@ -75,7 +68,9 @@ DEAF = "trap '' TERM; echo started >>$STANDIN_OUT; while :; do sleep 0.05; done"
 @pytest.mark.parametrize(("job", "grace", "said"), [(PATIENT, "20", ["started", "got-TERM"]), (DEAF, "1", ["started"])])
 def test_a_client_that_is_killed_leaves_no_container_nor_a_job_that_heeds_no_signal(job, grace, said, engine, machine):
     process = start(machine, engine, STANDIN_JOB=job, GRACE_SECONDS=grace)
-    kill_client(process)
+    children = psutil.Process(process.pid).children()
+    (client,) = [child for child in children if any(word.endswith("engine.py") for word in child.cmdline())]
+    client.kill()
     assert ended(machine, process) == 128 + signal.SIGKILL
     assert machine.out.read_text().split() == said
 

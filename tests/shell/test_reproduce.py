@@ -32,18 +32,6 @@ def sh(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROOT / "shell" / script, *HERE, *arguments], capture_output=True, text=True, timeout=600)
 
 
-def interrupted(log: Path, script: str, *arguments: str) -> int:
-    """Send SIGINT to a script and all that it started, as a terminal does, once a job has finished a step."""
-    command = [ROOT / "shell" / script, *HERE, *arguments]
-    script_process = subprocess.Popen(command, start_new_session=True, preexec_fn=heed_signals)
-    deadline = time.monotonic() + 600
-    while not (log.exists() and "Step" in log.read_text()):
-        assert script_process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(script_process.pid, signal.SIGINT)
-    return script_process.wait(600)
-
-
 def tell(folder: Path, label: str, seconds: float) -> None:
     """Replace the step times in the results below a folder, and their logs, by steady ones; all else agrees."""
     for path in sorted((folder / label).glob(f"{JOB}*.json")):
@@ -79,7 +67,14 @@ def test_a_true_archive_passes_and_one_whose_times_were_halved_fails(tmp_path: P
 
     results = here / "reproduced-claim"
     first = here / "logs" / f"reproduced-claim_{JOB}1_attempt1.log"
-    assert interrupted(first, "run_reproduce.sh", str(archive), *where) == 128 + signal.SIGINT
+    command = [ROOT / "shell" / "run_reproduce.sh", *HERE, str(archive), *where]
+    script = subprocess.Popen(command, start_new_session=True, preexec_fn=heed_signals)
+    deadline = time.monotonic() + 600
+    while not (first.exists() and "Step" in first.read_text()):
+        assert script.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(script.pid, signal.SIGINT)  # as a terminal does, to the script and all that it started
+    assert script.wait(600) == 128 + signal.SIGINT
     assert json.loads((results / f"{JOB}1.json").read_text())["status"] == "failed"
     assert not (results / f"{JOB}2.json").exists()
     ran = sh("run_reproduce.sh", str(archive), *where)

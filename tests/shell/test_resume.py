@@ -18,15 +18,6 @@ LONGEST_SECONDS = 35.0
 HOW = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "kill the launcher")
 
 
-def interrupt(matrix: RunningMatrix, how: str) -> None:
-    if how == "kill the launcher":
-        matrix.end_all("train.launch")
-    elif how in ("SIGTERM", "SIGKILL"):
-        matrix.process.send_signal(signal.Signals[how])
-    elif matrix.process.poll() is None:
-        os.killpg(matrix.process.pid, signal.Signals[how])
-
-
 def finished(output, prefix, *options):
     """Return a matrix that ran to its end."""
     matrix = RunningMatrix(output, prefix, *SETTINGS, *options)
@@ -43,7 +34,13 @@ def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(pr
         until = time.monotonic() + chance.uniform(0.5, LONGEST_SECONDS)
         while time.monotonic() < until and matrix.process.poll() is None:
             time.sleep(0.1)
-        interrupt(matrix, chance.choice(HOW))
+        how = chance.choice(HOW)
+        if how == "kill the launcher":
+            matrix.end_all("train.launch")
+        elif how in ("SIGTERM", "SIGKILL"):
+            matrix.process.send_signal(signal.Signals[how])
+        elif matrix.process.poll() is None:
+            os.killpg(matrix.process.pid, signal.Signals[how])
         matrix.wait()
         assert wait_until_gone(matrix) == []
         ok = {path: path.read_bytes() for path, result in results(output).items() if result["status"] == "ok"}

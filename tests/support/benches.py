@@ -156,9 +156,7 @@ class Bench:
             self.phases.append(status["phase"])
         if not is_job:
             return Ran(next((code for word, code in self.exit_codes.items() if word in " ".join(words)), 0))
-        return self._launch(is_job[1], int(words[words.index("--run") + 1]))
-
-    def _launch(self, framework: str, run: int) -> Ran:
+        framework, run = is_job[1], int(words[words.index("--run") + 1])
         self.started.append((framework, run))
         if len(self.started) == self.interrupted_run:
             os.kill(os.getpid(), signal.SIGTERM)

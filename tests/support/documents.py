@@ -48,12 +48,19 @@ _WITH_PATH = "data set"
 MapRowOrVariable = row.MapRow | settings_map.Variable
 
 
-def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
+def values_table() -> str:
+    """Return the table of values: a row for each setting, a column for the value asked and one for each framework.
+
+    The values asked are the default settings on eight GPUs of each vendor, without the environment's.
+    """
+    configs = {platform: load(platform, GPUS, environ={}) for platform in VENDORS}
+    ran = {path.stem: json.loads(path.read_text(encoding="utf8"))["resolved_config"] for path in RUNS.glob("*.json")}
     rows = [
         [
             one.name,
-            _by_vendor(one, configs, {platform: _wanted(one, config) for platform, config in configs.items()}),
+            _by_vendor(
+                one, configs, {name: one.wanted(config, config.spec(MODEL)) for name, config in configs.items()}
+            ),
             *(_cell(one, name, configs, ran.get(name)) for name in COLUMNS),
         ]
         for one in (*settings_map.ROWS, *settings_map.ENVIRONMENT)
@@ -64,26 +71,21 @@ def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str
 def keys_table() -> str:
     """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
     names = COLUMNS[len(OURS) :]
-    settings = (*settings_map.ROWS, *settings_map.ENVIRONMENT)
-    return _table(["what", *names], [[one.name, *(_keys(_entry(one, name)) for name in names)] for one in settings])
-
-
-def _keys(entry: Any) -> str:
-    return entry.reason if isinstance(entry, row.Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
+    rows = [
+        [
+            one.name,
+            *(
+                entry.reason if isinstance(entry, row.Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
+                for entry in (_entry(one, name) for name in names)
+            ),
+        ]
+        for one in (*settings_map.ROWS, *settings_map.ENVIRONMENT)
+    ]
+    return _table(["what", *names], rows)
 
 
 def _entry(one: MapRowOrVariable, framework: str) -> Any:
     return one.of(framework) if isinstance(one, settings_map.Variable) else settings_map.entry_of(one, framework)
-
-
-def read_runs() -> dict[str, dict[str, Any]]:
-    """Return the `resolved_config` of each kept run by framework; the folder has one file for each."""
-    return {path.stem: json.loads(path.read_text(encoding="utf8"))["resolved_config"] for path in RUNS.glob("*.json")}
-
-
-def default_configs() -> dict[str, RunConfig]:
-    """Return the default settings on eight GPUs of each vendor, without the environment's."""
-    return {platform: load(platform, GPUS, environ={}) for platform in VENDORS}
 
 
 def _cell(
@@ -94,21 +96,13 @@ def _cell(
         return "" if was is None else f"**{was}**"
     entry = _entry(one, framework)
     platforms = [VENDOR_OF[framework]] if framework in VENDOR_OF else VENDORS
-    values = {platform: _value(one, framework, configs[platform]) for platform in platforms}
+    source = entry.of if isinstance(entry, row.Fixed) else one.wanted
+    values = {platform: source(configs[platform], configs[platform].spec(MODEL)) for platform in platforms}
     value = _by_vendor(one, configs, values)
     asked, fixed = ("", " (fixed)") if isinstance(entry, row.Fixed) else ("asked: ", "")
     if was == value:
         return f"**{was}**{fixed}"
     return f"{asked}{value}{fixed}" + (f"; on a CPU **{was}**" if was is not None else "")
-
-
-def _value(one: MapRowOrVariable, framework: str, config: RunConfig) -> Any:
-    entry = _entry(one, framework)
-    return entry.of(config, config.spec(MODEL)) if isinstance(entry, row.Fixed) else _wanted(one, config)
-
-
-def _wanted(one: MapRowOrVariable, config: RunConfig) -> Any:
-    return one.wanted(config, config.spec(MODEL))
 
 
 def _by_vendor(one: MapRowOrVariable, configs: Mapping[str, RunConfig], values: Mapping[str, Any]) -> str:
@@ -161,9 +155,12 @@ def fit_table() -> str:
 
 def tables() -> dict[str, str]:
     """Return every table by the name in the marker comments around it."""
-    values = values_table(default_configs(), read_runs())
-    found = {"values of the settings map": values, "keys of the settings map": keys_table(), "fit table": fit_table()}
-    return found | {"results": gallery()}
+    return {
+        "values of the settings map": values_table(),
+        "keys of the settings map": keys_table(),
+        "fit table": fit_table(),
+        "results": gallery(),
+    }
 
 
 def renewed(text: str, found: Mapping[str, str]) -> str:
@@ -187,22 +184,18 @@ def gallery(folder: Path = RESULTS) -> str:
     for path, one in checked.items():
         jobs: dict[tuple[str, ...], list[float]] = {}
         for result in (entry.result for entry in one.loaded.entries if entry.is_counted):
-            jobs.setdefault(_job_of(result), []).append(tokens_per_second_per_gpu(result))
+            config, origin = result["training_config"], result["provenance"]
+            model = f"{result['model']} {result['model_size']}, {config['precision']}, SL {config['sequence_length']}"
+            suite = f"{origin.get('suite_version')}, {str(origin['git_commit'])[:8]}"
+            device = f"{config['num_gpus']} x {result['gpu_info']['device_name']}"
+            job = (device, result["framework"], model, result["method"], origin["started_utc"][:10], suite)
+            jobs.setdefault(job, []).append(tokens_per_second_per_gpu(result))
         again = of.get(f"reproduced-{path.stem}")
         mark = f"[by another]({again.name})" if again else "not yet"
         for (*what, day, suite), rates in jobs.items():
             speed = f"{statistics.geometric_mean(rates):,.0f}"
             rows.append([f"[{path.stem}]({path.name})", *what, speed, str(len(rates)), day, suite, mark])
     return _table(heads, rows)
-
-
-def _job_of(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return device, framework, model, method, day and version of the suite."""
-    config, origin = result["training_config"], result["provenance"]
-    model = f"{result['model']} {result['model_size']}, {config['precision']}, SL {config['sequence_length']}"
-    suite = f"{origin.get('suite_version')}, {str(origin['git_commit'])[:8]}"
-    device = f"{config['num_gpus']} x {result['gpu_info']['device_name']}"
-    return device, result["framework"], model, result["method"], origin["started_utc"][:10], suite
 
 
 def result_schema() -> str:

@@ -98,13 +98,6 @@ class HubServer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.faults.append(SimpleNamespace(pattern=pattern, kind=kind, status=status, headers=named))
 
-    def fault_for(self, request: str) -> SimpleNamespace | None:
-        """Return the fault of this request, if any, which is over with it."""
-        found = next((fault for fault in self.faults if re.search(fault.pattern, request)), None)
-        if found is not None:
-            self.faults.remove(found)
-        return found
-
     def downloads(self) -> list[str]:
         """Return the names of the files whose content was requested, in order."""
         found = [request.path for request in self.requests if request.method == "GET" and "/resolve/" in request.path]
@@ -126,20 +119,6 @@ def _entry(name: str, content: bytes) -> dict[str, Any]:
     return {"type": "file", "oid": _blob(content), "size": size, "path": name, **large}
 
 
-def _tree(files: Mapping[str, bytes], folder: str, is_recursive: bool) -> list[dict[str, Any]]:
-    folders = {str(parent) for name in files for parent in PurePosixPath(name).parents} - {"."}
-    entries = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": path} for path in sorted(folders)]
-    entries += [_entry(name, content) for name, content in sorted(files.items())]
-    places = [PurePosixPath(entry["path"]).parents[: None if is_recursive else 1] for entry in entries]
-    return [entry for entry, place in zip(entries, places, strict=True) if PurePosixPath(folder) in place]
-
-
-def _metadata(files: Mapping[str, bytes]) -> dict[str, Any] | None:
-    """Return the metadata of a repository's card, the YAML block at its beginning."""
-    block = re.match(r"---\n(.*?)\n---", files.get("README.md", b"").decode(), re.DOTALL)
-    return yaml.safe_load(block[1]) if block else None
-
-
 def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -149,9 +128,12 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            request = f"{self.command} {self.path}"
             if hub.on_request:
-                hub.on_request(f"{self.command} {self.path}")
-            fault = hub.fault_for(f"{self.command} {self.path}")
+                hub.on_request(request)
+            fault = next((fault for fault in hub.faults if re.search(fault.pattern, request)), None)
+            if fault:  # it is over with this request
+                hub.faults.remove(fault)
             if fault and fault.kind == "status":
                 self.reply(fault.status, b"fault", fault.headers)
                 return
@@ -181,10 +163,17 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 sha = repo.commit_id() if revision == "main" else revision
                 about = {"id": name, "sha": sha, "gated": "manual" if repo.is_gated else False, "tags": []}
                 wanted = query.get("expand", [*about, "siblings", "cardData"])
-                about |= {"siblings": siblings, "cardData": _metadata(files) if hub.lists_cards else None}
+                card = re.match(r"---\n(.*?)\n---", files.get("README.md", b"").decode(), re.DOTALL)
+                metadata = yaml.safe_load(card[1]) if card and hub.lists_cards else None
+                about |= {"siblings": siblings, "cardData": metadata}
                 self.reply_json({key: value for key, value in about.items() if key in ("id", *wanted)})
             elif operation == "tree":
-                tree = _tree(files, folder, query.get("recursive", ["false"])[0].lower() == "true")
+                folders = {str(parent) for name in files for parent in PurePosixPath(name).parents} - {"."}
+                entries = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": path} for path in sorted(folders)]
+                entries += [_entry(name, content) for name, content in sorted(files.items())]
+                depth = None if query.get("recursive", ["false"])[0].lower() == "true" else 1
+                above = PurePosixPath(folder)
+                tree = [entry for entry in entries if above in PurePosixPath(entry["path"]).parents[:depth]]
                 self.reply_json(tree) if tree else self.error(404, "EntryNotFound")
             elif operation == "paths-info":
                 asked = urllib.parse.parse_qs(body.decode()).get("paths", [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import time
 import uuid
@@ -16,18 +15,13 @@ from typing import Any
 import psutil
 
 from tests.support.launching import ROOT, results
+from tests.support.setups import heed_signals
 
 LIMIT_SECONDS = 600
 """For a whole matrix on a busy machine; no test measures time with it."""
 SHORT = ("GBS=4", "MBS=1", "SL=64", "TRAIN_ITERS=30", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=2", "RUNS=1")
 FAULTS = ROOT / "tests" / "shell" / "faults"
 MARK = "TPRIMAT_TEST_MATRIX"
-
-
-def heed_signals() -> None:
-    """Undo that nohup or a shell's background job made the tests ignore these signals: a terminal ignores neither."""
-    for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class RunningMatrix:
@@ -84,12 +78,14 @@ class RunningMatrix:
 
     def wait_for_step(self, framework: str, step: int, run: int = 1) -> None:
         """Wait until a job has finished a step."""
-
-        def is_there() -> bool:
-            logs = self.output.glob(f"logs/*train_cpu_{framework}_llama_run{run}_attempt*.log")
-            return any(int(number) >= step for log in logs for number in re.findall(r"Step (\d+)/", log.read_text()))
-
-        self.wait_for(is_there)
+        name = f"logs/*train_cpu_{framework}_llama_run{run}_attempt*.log"
+        self.wait_for(
+            lambda: any(
+                int(number) >= step
+                for log in self.output.glob(name)
+                for number in re.findall(r"Step (\d+)/", log.read_text())
+            )
+        )
 
     def processes(self) -> list[psutil.Process]:
         """Every living process that has inherited the mark, wherever it went."""

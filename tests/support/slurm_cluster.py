@@ -66,7 +66,9 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
-    ports = _free_ports(3)
+    with ExitStack() as stack:  # three ports that are free
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        ports = [listener.getsockname()[1] for listener in listeners]
     named = dict(zip(("controller_port", "first_port", "second_port"), ports, strict=True))
     configuration = folder / "slurm.conf"
     configuration.write_text(
@@ -148,9 +150,3 @@ def _wait_for(is_true: Callable[[], bool], folder: Path) -> None:
             logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log")))
             raise TimeoutError(f"the cluster did not come up:\n{logs}")
         time.sleep(0.2)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in listeners]

@@ -132,13 +132,6 @@ def start(trainer: Any, config: RunConfig) -> None:
         torch.distributed.init_process_group("gloo")
 
 
-def fuse_as_on_gpu() -> None:
-    """Turn on what mega fuses where there is a GPU; torch.compile itself is off in this process."""
-    torch.nn.functional.rms_norm = lambda hidden, shape, weight, epsilon: FusedNorm.apply(hidden, weight, epsilon)
-    torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
-    plants.fuse_mega(plants.FUSIONS_WITHOUT_PRODUCTS, WindowedFlash.apply)
-
-
 def main() -> None:
     """Count the cases of the command line; those as on a GPU come last, they change the process for good."""
     framework, prefix, scratch, *cases = sys.argv[1:]
@@ -160,7 +153,10 @@ def main() -> None:
             torch.distributed.all_gather_object(counted[case], peak)
             continue
         if kind == "kept_as_on_gpu":
-            fuse_as_on_gpu()
+            # what mega fuses where there is a GPU; torch.compile itself is off in this process
+            torch.nn.functional.rms_norm = lambda hidden, _, weight, epsilon: FusedNorm.apply(hidden, weight, epsilon)
+            torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
+            plants.fuse_mega(plants.FUSIONS_WITHOUT_PRODUCTS, WindowedFlash.apply)
         counted[case] = kept_bytes(trainer, config, config.spec(model))
     if os.environ["RANK"] == "0":
         print(json.dumps(counted))

@@ -251,7 +251,17 @@ def _recipe(trainer: Any) -> Any:
 def as_on_gpu(trainer: Any, notes: dict[str, Any]) -> None:
     """Turn on what takes the place of the functions of mega on a GPU."""
     fuse_mega((*FUSIONS_WITHOUT_PRODUCTS, "gradient_accumulation_fusion"))
-    _count_products(notes)
+    notes["products"] = 0
+
+    def counted(product: Any) -> Any:
+        def called(*tensors: torch.Tensor) -> None:
+            notes["products"] += 1
+            product(*tensors)
+
+        return called
+
+    for name in ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16"):
+        setattr(kernels, name, counted(getattr(kernels, name)))
 
 
 def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
@@ -269,20 +279,6 @@ def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
         attention.SdpaCoreAttention._takes_flash_with_window = lambda self, query: (
             query.dtype is torch.bfloat16 and self._has_active_window(query.shape[0])
         )
-
-
-def _count_products(notes: dict[str, Any]) -> None:
-    notes["products"] = 0
-
-    def counted(product: Any) -> Any:
-        def called(*tensors: torch.Tensor) -> None:
-            notes["products"] += 1
-            product(*tensors)
-
-        return called
-
-    for name in ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16"):
-        setattr(kernels, name, counted(getattr(kernels, name)))
 
 
 def overlap(trainer: Any, notes: dict[str, Any]) -> None:

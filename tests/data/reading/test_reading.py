@@ -116,8 +116,8 @@ def test_packed_files_behind_one_another_are_one_file_and_any_window_is_read(tmp
     assert read(tmp_path / "long.txt.zst")[0] == [content.decode()]
 
 
-def damaged_files() -> dict[str, bytes]:
-    """Return contents, by name, of files that were cut short, changed, or are of another format than their name."""
+def test_a_damaged_file_is_an_error_even_where_bad_records_are_skipped(tmp_path: Path, commands) -> None:
+    """The files were cut short, changed, or are of another format than their name."""
     content = json_lines([f"line {number} of a few" for number in range(500)])
     pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": parquet_of(TEXTS)[:-5]}
     for ending in (".gz", ".zst"):
@@ -127,12 +127,8 @@ def damaged_files() -> dict[str, bytes]:
         found |= {f"cut{place}.jsonl{ending}": packed[:place] for place in places}
     flipped = bytearray(PACK[".gz"](content))  # the checksum of a .zst is optional, and these files have none
     flipped[len(flipped) // 2] ^= 16
-    return found | {"flipped.jsonl.gz": bytes(flipped)}
-
-
-def test_a_damaged_file_is_an_error_even_where_bad_records_are_skipped(tmp_path: Path, commands) -> None:
-    for name, content in damaged_files().items():
-        (tmp_path / name).write_bytes(content)
+    for name, damaged in (found | {"flipped.jsonl.gz": bytes(flipped)}).items():
+        (tmp_path / name).write_bytes(damaged)
         for more in ((), ("--on-bad", "skip")):
             error = refused(commands, tmp_path / name, *more)
             assert f"{name}: " in error and "download or copy the file again" in error

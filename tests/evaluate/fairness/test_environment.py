@@ -48,13 +48,6 @@ def in_images(name: str, amd_image: str = "amd", on_amd: Any = {}, on_nvd: Any =
     )
 
 
-def in_fp32() -> tuple[Change, Change]:
-    left, right = (
-        each(ENGINE, FP32, environment(**recorded(platform, "mega", "PRECISION=fp32"))) for platform in ("nvd", "amd")
-    )
-    return left, right
-
-
 def of_hf(*changes: Change) -> Change:
     return each(of(framework="hf"), HF, CUDNN, *changes)
 
@@ -63,12 +56,7 @@ def fused(framework_adds: bool, other: bool) -> Change:
     return each(LOCAL, FLASH, ran(fused_ops={"gradient_accumulation_fusion": framework_adds, "x": other}))
 
 
-def one_gpu(name: str, **on_amd: str) -> tuple[Change, Change]:
-    alone = each(settings(num_gpus=1, dp=1, gradient_accumulation=64), into("gpu_info", device_count=1))
-    left, right = in_images(name, "amd-v26.4", on_amd)
-    return each(left, alone), each(right, alone)
-
-
+ALONE = each(settings(num_gpus=1, dp=1, gradient_accumulation=64), into("gpu_info", device_count=1))
 RECIPE = {"RCCL_MSCCL_ENABLE": "0", "NCCL_CHECKS_DISABLE": "1"}
 QUIET = {"NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0", "NVTE_FUSED_ATTN": "0", "MIOPEN_FIND_MODE": "5"}
 NO_TF32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
@@ -79,9 +67,13 @@ BOLD: dict[str, tuple[Change, Change]] = {
     "read by no library of hf": in_images("hf", on_amd=QUIET),
     "of the other vendor": in_images("mega", on_amd={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}),
     "of no reader": in_images("mega", on_nvd={"HSA_NO_SCRATCH_RECLAIM": "0", "PRIMUS_DETERMINISTIC": "1"}),
-    "collectives of one GPU": one_gpu("hf", NCCL_P2P_DISABLE="1"),
+    "collectives of one GPU": tuple(
+        each(side, ALONE) for side in in_images("hf", "amd-v26.4", {"NCCL_P2P_DISABLE": "1"})
+    ),
     "TF32 in bf16": (of_hf(environment(**NO_TF32)), of_hf()),
-    "fp32 in both images": in_fp32(),
+    "fp32 in both images": tuple(
+        each(ENGINE, FP32, environment(**recorded(platform, "mega", "PRECISION=fp32"))) for platform in ("nvd", "amd")
+    ),
     "fp32, exact": (of_hf(FP32, EXACT), of_hf(FP32, EXACT)),
     "bf16, of which fp32 says nothing": (of_hf(TF32), of_hf(EXACT)),
     "two spellings": in_images("hf", on_amd={"NCCL_P2P_DISABLE": "01"}, on_nvd={"NCCL_P2P_DISABLE": "true"}),

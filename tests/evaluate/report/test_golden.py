@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import browser
 import numpy as np
@@ -82,21 +81,19 @@ def test_the_kept_reports_are_made_again(made: dict[str, Report], name: str, req
     assert text == path.read_text(encoding="utf8"), f"{path.name}: --update, and look at what changed"
 
 
-def logs(results: list[Result], device: str) -> np.ndarray[Any, Any]:
-    """Return the logarithm of the mean steady step of each counted run of a device."""
-    mine = [one for one in results if one["status"] == "ok" and one["gpu_info"]["device_name"] == device]
-    return np.array([np.log(np.mean(one["step_times"][10:])) for one in mine])
-
-
 @pytest.mark.parametrize("name", ["tie", "failed", "four_devices", "full_size", "undecided"])
 def test_ratios_and_intervals_are_those_of_scipy_in_every_format(made: dict[str, Report], name: str) -> None:
-    results = FOLDERS[name]
-    known = list(dict.fromkeys(one["gpu_info"]["device_name"] for one in results if one["status"] == "ok"))
+    counted = [one for one in FOLDERS[name] if one["status"] == "ok"]
+    known = list(dict.fromkeys(one["gpu_info"]["device_name"] for one in counted))
     found = {frozenset((one["a"], one["b"])): one for one in made[name].json["verdicts"]}
     assert len(found) == len(list(combinations(known, 2)))
     for pair in combinations(known, 2):
         verdict = found[frozenset(pair)]
-        a, b = (logs(results, verdict[side]) for side in ("a", "b"))
+        # the logarithm of the mean steady step of each counted run of a device
+        a, b = (
+            np.log([np.mean(one["step_times"][10:]) for one in counted if one["gpu_info"]["device_name"] == device])
+            for device in (verdict["a"], verdict["b"])
+        )
         welch = stats.ttest_ind(a, b, equal_var=False)
         wanted = [np.exp(a.mean() - b.mean()), *np.exp(list(welch.confidence_interval(1 - LEVEL)))]
         assert [verdict["ratio"], *verdict["interval"]] == pytest.approx(wanted, rel=1e-6), pair

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -29,19 +28,6 @@ def picture(folder: Path, *results: dict[str, Any]) -> Report:
 def examples(folder: Path, *changes: dict[str, Any]) -> Report:
     """Return the picture of example results, each a run of its own."""
     return picture(folder, *(example_result(**{"run": run} | change) for run, change in enumerate(changes, 1)))
-
-
-def sized(factor: float, number: int, framework: str = "mega") -> dict[str, Any]:
-    """Return a result whose step times and memory are `factor` times those of a usual one."""
-    return run("nvd", number, factor, framework=framework, **{PEAK: 40 * min(factor, 2.0)})
-
-
-def collisions(figure: Any, texts: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return texts that overlap or leave the figure."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [(one.get_text(), one.get_window_extent(renderer)) for one in texts if one.get_text()]
-    outside = [(text, "") for text, box in boxes if box.x0 < 0 or box.x1 > figure.bbox.x1]
-    return outside + [(a, b) for (a, first), (b, second) in combinations(boxes, 2) if first.overlaps(second)]
 
 
 def test_every_axis_has_its_unit_and_bars_start_at_0(tmp_path: Path) -> None:
@@ -74,7 +60,9 @@ LONG = "An accelerator with an unusually long name and a dollar $\\frac{ in it "
 CROWDED: dict[str, list[dict[str, Any]]] = {
     **{
         f"steps of {factor} s": [
-            sized(factor * (1 + 1e-3 * number), number, name) for number in (1, 2) for name in ("mega", "hf")
+            run("nvd", number, factor * (1 + 1e-3 * number), framework=name, **{PEAK: 40 * min(factor, 2.0)})
+            for number in (1, 2)
+            for name in ("mega", "hf")
         ]
         for factor in (1e-4, 0.123456, 87.6543, 1e5)
     },
@@ -101,7 +89,11 @@ def test_labels_and_numbers_never_overlap_or_leave_the_figure(tmp_path: Path, na
         low, high = axes.get_xlim()
         labels = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
         texts += [*labels, *(axes.get_yticklabels() if axes.get_title() else ()), *axes.texts]
-    assert collisions(figure, texts) == [], "also of neighbouring panels"
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [(one.get_text(), one.get_window_extent(renderer)) for one in texts if one.get_text()]
+    assert [text for text, box in boxes if box.x0 < 0 or box.x1 > figure.bbox.x1] == []
+    overlapping = [(a, b) for (a, first), (b, second) in combinations(boxes, 2) if first.overlaps(second)]
+    assert overlapping == [], "also of neighbouring panels"
     for box in (legend.get_window_extent() for axes in figure.axes if (legend := axes.get_legend())):
         assert box.x1 <= figure.bbox.x1 and box.y0 >= 0
     assert name != "six verdicts" or len(figure.axes[0].texts) == len(SECONDS)

@@ -39,11 +39,6 @@ def fail(message: str, code: int = 125) -> None:
     raise SystemExit(code)
 
 
-def has_image(name: str) -> bool:
-    """Whether the image is there; that of apptainer is a file."""
-    return Path(name).is_file() if ENGINE == "apptainer" else name in os.environ.get("STANDIN_IMAGES", "").split()
-
-
 def parsed(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the options with their values, and the image with its command."""
     options: list[tuple[str, str]] = []
@@ -91,7 +86,8 @@ def run(arguments: list[str]) -> int:
     """Run a container to its end and return its exit code."""
     options, (image, *command) = parsed(arguments)
     given = dict(options)
-    if not has_image(image):
+    # the image of apptainer is a file
+    if not (Path(image).is_file() if ENGINE == "apptainer" else image in os.environ.get("STANDIN_IMAGES", "").split()):
         fail(f"no such image: {image}")
     if given.get("--entrypoint") == "/bin/true" or command == ["/bin/true"]:
         if f"{ENGINE}:no-start" in os.environ.get("STANDIN_FAULTS", "").split():

@@ -12,27 +12,20 @@ from train.train_hf import WarmupCosine, build_model, fill
 from utils import models
 
 
-def of_transformers(spec):
-    """Return our shapes with all experts of a layer in one parameter: (experts, rows, columns), gate above up."""
-    found = {}
-    for name, shape in shapes(spec).items():
-        stack = re.sub(r"experts\.\d+\.(gate_|up_|down_)(proj)\.weight", _stack, name)
-        before = found.get(stack, (spec.num_experts, 0))
-        found[stack] = shape if stack == name else (before[0], before[1] + shape[0] / spec.num_experts, shape[1])
-    return found
-
-
-def _stack(expert):
-    return f"experts.{'down_' if expert[1] == 'down_' else 'gate_up_'}{expert[2]}"
-
-
 @pytest.mark.parametrize("name", models.NAMES)
 @pytest.mark.parametrize("size", models.SIZES)
 def test_shapes_are_those_of_transformers(name, size):
     spec = models.get(name, size)
     with torch.device("meta"):
         model = build_model(spec)
-    assert of_transformers(spec) == {key: tuple(parameter.shape) for key, parameter in model.named_parameters()}
+    # all experts of a layer are one parameter there: (experts, rows, columns), gate above up
+    found = {}
+    for name, shape in shapes(spec).items():
+        stack = re.sub(r"experts\.\d+\.(?:gate|up)_proj\.weight", "experts.gate_up_proj", name)
+        stack = re.sub(r"experts\.\d+\.down_proj\.weight", "experts.down_proj", stack)
+        before = found.get(stack, (spec.num_experts, 0))
+        found[stack] = shape if stack == name else (before[0], before[1] + shape[0] / spec.num_experts, shape[1])
+    assert found == {key: tuple(parameter.shape) for key, parameter in model.named_parameters()}
 
 
 def test_a_tied_output_layer_has_no_weight_of_its_own_and_keeps_the_embedding(monkeypatch):

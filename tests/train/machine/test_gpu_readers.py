@@ -10,10 +10,6 @@ from smi_machine import EVENTS, FIELDS, H100, OLD, Machine, amd_process, mi300x_
 from train.machine import gpus
 
 
-def every_null_has_a_reason(reading: Any) -> bool:
-    return all(value is not None or gpu.reasons.get(name) for gpu in reading.gpus for name, value in vars(gpu).items())
-
-
 def test_processes_keep_commas_in_their_names_and_unknown_memory_unknown(host: Machine) -> None:
     one = {
         "gpu_uuid": H100["uuid"],
@@ -203,7 +199,7 @@ def test_output_of_the_tools_becomes_the_same_fields_and_every_null_has_a_reason
         assert {name: getattr(gpu, name) for name in fields} == fields
     for name, said in why.items():
         assert getattr(reading.gpus[-1], name) is None and said in reading.gpus[-1].reasons[name]
-    assert every_null_has_a_reason(reading)
+    assert all(value is not None or gpu.reasons.get(name) for gpu in reading.gpus for name, value in vars(gpu).items())
 
 
 def test_processes_of_amd_have_their_gpu_and_memory(host: Machine) -> None:

@@ -128,13 +128,6 @@ def test_a_label_of_another_rank_changes_no_gradient_here():
 # Rotary embedding
 
 
-def angles(length, head_dim):
-    """theta_i = 500000^(-2 i / d) at position p, for both halves of a head (Su et al., arXiv 2104.09864)."""
-    half = torch.tensor([500000.0 ** (-2 * i / head_dim) for i in range(head_dim // 2)])
-    table = torch.arange(length)[:, None] * half
-    return torch.cat((table, table), dim=-1)[:, None, None, :]
-
-
 def rotated_as_complex_numbers(values, table):
     """Rotation of each pair as a complex number, in float64."""
     first, second = values.double().chunk(2, dim=-1)
@@ -145,7 +138,9 @@ def rotated_as_complex_numbers(values, table):
 
 @pytest.mark.parametrize(("kind", "dtype", "bound"), KINDS)
 def test_rotary_embedding_rounds_once_in_both_directions(kind, dtype, bound):
-    table = angles(12, 16)
+    """theta_i = 500000^(-2 i / d) at position p, for both halves of a head (Su et al., arXiv 2104.09864)."""
+    angles = torch.arange(12)[:, None] * torch.tensor([500000.0 ** (-2 * i / 16) for i in range(8)])
+    table = torch.cat((angles, angles), dim=-1)[:, None, None, :]
     mixed = torch.randn(12, 2, 3, 48, generator=torch.Generator().manual_seed(1)).to(dtype)
     values = mixed[..., :16].requires_grad_()  # a view with gaps, as of a split QKV
     gradient = torch.randn(12, 2, 3, 16, generator=torch.Generator().manual_seed(2)).to(dtype)

@@ -45,16 +45,6 @@ def windows(config, prefix):
     return [[*sample["tokens"].tolist(), int(sample["labels"][-1])] for sample in samples]
 
 
-def chained(samples):
-    """Return the samples put one behind the other: the last label of each is the first token of the next."""
-    by_first_token = {sample[0]: sample for sample in samples}
-    (first,) = by_first_token.keys() - {sample[-1] for sample in samples}
-    chain = [by_first_token[first]]
-    while chain[-1][-1] in by_first_token:
-        chain.append(by_first_token[chain[-1][-1]])
-    return chain
-
-
 @pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 2), (8, 1)])
 def test_every_layout_reads_the_same_samples_in_each_step(tmp_path, ranks, micro_batch):
     config = config_of(tmp_path, "GBS=8", f"CPU_RANKS={ranks}", f"MBS={micro_batch}")
@@ -69,7 +59,11 @@ def test_every_layout_reads_the_same_samples_in_each_step(tmp_path, ranks, micro
 
 def test_samples_are_whole_documents_one_behind_the_other_cut_at_the_sequence_length(tmp_path, prefix):
     samples = windows(config_of(tmp_path), prefix)
-    chain = chained(samples)
+    by_first_token = {sample[0]: sample for sample in samples}
+    (first,) = by_first_token.keys() - {sample[-1] for sample in samples}
+    chain = [by_first_token[first]]  # the last label of each is the first token of the next
+    while chain[-1][-1] in by_first_token:
+        chain.append(by_first_token[chain[-1][-1]])
     assert len(samples) == len(chain) == 19, "of 80 tokens 79 have a label: 19 samples of 4"
     stream = [token for sample in chain for token in sample[:-1]] + chain[-1][-1:]
     document_of = {token: number for number, document in enumerate(DOCUMENTS) for token in document}

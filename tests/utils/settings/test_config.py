@@ -253,10 +253,6 @@ Profile = profiling.Profile
 ON = ("PROFILING=true", "PROFILE_STEP_START=11", "PROFILE_STEP_END=13")
 
 
-def made(*settings, platform="cpu", gpus=None):
-    return settings_of("FRAMEWORK=mega", *settings, platform=platform, gpus=gpus)
-
-
 @pytest.mark.parametrize(
     ("profile", "text"),
     [
@@ -290,7 +286,7 @@ def test_other_texts_are_no_profile(text):
     ],
 )
 def test_a_profiled_job_is_another_job_with_a_label_of_its_own(settings, text, label):
-    profiled = made(*settings)
+    profiled = settings_of("FRAMEWORK=mega", *settings)
     assert profiled.profile == profiled.asked()["profile"] == text
     assert (profiled.label, profiled.results_dir) == (label, profiled.output_dir / label)
 

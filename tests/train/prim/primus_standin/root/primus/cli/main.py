@@ -54,44 +54,9 @@ def preset(path):
     return merged | content
 
 
-def load(path):
-    content = yaml.safe_load(Path(path).read_text())
-    trainer = content["modules"]["pre_trainer"]
-    configs = ROOT / "primus" / "configs"
-    known = preset(configs / "modules" / "megatron" / trainer["config"])
-    known |= preset(configs / "models" / "megatron" / trainer["model"])
-    for key, value in trainer["overrides"].items():
-        if key not in known:
-            raise Exception(f"Override namespace failed: can't find key({key}) in namespace")
-        known[key] = value
-    return content, known
-
-
-def validated(said):
-    """The corrections that Megatron and Primus make before they print."""
-    parallel = said["tensor_model_parallel_size"] * said["pipeline_model_parallel_size"] * said["context_parallel_size"]
-    said |= {
-        "data_parallel_size": WORLD // parallel,
-        "world_size": WORLD,
-        "train_data_path": said["train_data_path"].split(" "),
-        "params_dtype": "torch.bfloat16" if said["bf16"] else "torch.float32",
-    }
-    if FAULT == "another":
-        name, _, value = DETAILS[0].partition("=")
-        said[name] = yaml.safe_load(value)
-    return said
-
-
 def line(name, **values):
     fixed = {"time": "20251110 10:00:00", "rank": 0, "last": WORLD - 1, "world": WORLD}
     print(LINES[name].replace("<ESC>", "\x1b").format(**fixed, **values), flush=True)
-
-
-def show_arguments(said):
-    line("print", text="------------------------ arguments ------------------------")
-    for name in sorted(said, key=str.lower):
-        line("print", text=f"  {name} {'.' * (WIDTH - len(name))} {said[name]}")
-    line("print", text="-------------------- end of arguments ---------------------")
 
 
 def show_model(said):
@@ -208,16 +173,37 @@ def strike(step):
 
 
 def main():
-    content, said = load(sys.argv[sys.argv.index("--config") + 1])
+    content = yaml.safe_load(Path(sys.argv[sys.argv.index("--config") + 1]).read_text())
+    trainer = content["modules"]["pre_trainer"]
+    configs = ROOT / "primus" / "configs"
+    said = preset(configs / "modules" / "megatron" / trainer["config"])
+    said |= preset(configs / "models" / "megatron" / trainer["model"])
+    for key, value in trainer["overrides"].items():
+        if key not in said:
+            raise Exception(f"Override namespace failed: can't find key({key}) in namespace")
+        said[key] = value
     folder = Path(content["workspace"], content["work_group"], content["user_name"], content["exp_name"])
     logs = folder / "logs" / "pre_trainer" / f"rank-{WORLD - 1}"
     logs.mkdir(parents=True)
     (logs / "info.log").write_text(json.dumps(dict(os.environ)))
     if FAULT == "silent":
         return
-    validated(said)
+    # the corrections that Megatron and Primus make before they print
+    parallel = said["tensor_model_parallel_size"] * said["pipeline_model_parallel_size"] * said["context_parallel_size"]
+    said |= {
+        "data_parallel_size": WORLD // parallel,
+        "world_size": WORLD,
+        "train_data_path": said["train_data_path"].split(" "),
+        "params_dtype": "torch.bfloat16" if said["bf16"] else "torch.float32",
+    }
+    if FAULT == "another":
+        name, _, value = DETAILS[0].partition("=")
+        said[name] = yaml.safe_load(value)
     if FAULT != "no_table":
-        show_arguments(said)
+        line("print", text="------------------------ arguments ------------------------")
+        for name in sorted(said, key=str.lower):
+            line("print", text=f"  {name} {'.' * (WIDTH - len(name))} {said[name]}")
+        line("print", text="-------------------- end of arguments ---------------------")
     show_model(said)
     if os.environ.get("STANDIN_DATA") == "real":
         build_data(said)
