@@ -261,7 +261,7 @@ def train(
         input=json.dumps(sent),
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=3600,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = json.loads(ran.stdout.strip().splitlines()[-1])

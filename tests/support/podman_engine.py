@@ -96,7 +96,7 @@ class Podman:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=1200,
+            timeout=3600,
         )
 
     def ask(self, *arguments: str | Path) -> str:
@@ -308,5 +308,5 @@ def _build(podman: Podman, name: str, text: str) -> None:
 
 
 def _succeed(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"

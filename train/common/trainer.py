@@ -310,7 +310,8 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
     if resolved["num_layers"] is not None:  # the configuration is known
         found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
         for key in OF_TRAITS:  # `resolved_config` has them only of a model that has the trait
-            found[key] = (getattr(spec, key, 0), resolved.get(key, 0))
+            asked = getattr(spec, key, 0)
+            found[key] = (asked, resolved.get(key, type(asked)()))
         dtype = resolved["parameter_dtype"]
         found["router_dtype"] = (dtype, resolved.get("router_dtype", dtype))
     return [
