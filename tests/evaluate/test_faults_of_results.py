@@ -5,15 +5,36 @@ Most are known from public comparisons of this kind. All of them lie in one fold
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pytest
-from changes import MOE, boards, each, energy, environment, into, nothing, of, ran, samples, settings, sources, times
-from sides import SAMPLES, STEPS, Change, Result, both, make_consistent, run, schedule, start_at, validated
+from changes import (
+    MOE,
+    boards,
+    claims,
+    cosine,
+    each,
+    ends,
+    energy,
+    environment,
+    faster,
+    gpu,
+    into,
+    memory,
+    near,
+    nothing,
+    of,
+    padded,
+    ran,
+    rates,
+    samples,
+    settings,
+    sources,
+    stages,
+    times,
+)
+from sides import SAMPLES, STEPS, Change, Result, both, make_consistent, run, schedule, validated
 
 from example import example_result, put
 from utils.models import get
@@ -39,33 +60,6 @@ class Fault:
     change: Change
     said: str
     twin: Change = nothing
-
-
-def faster(factor: float) -> Change:
-    """Return a change of all durations, so that the clock agrees with the steps."""
-    return each(times(1 / factor), make_consistent)
-
-
-def rates(rule: Callable[[int, dict[str, Any]], float], framework: str = "mega") -> Change:
-    """Return a change of the learning rates to those of a rule of step and settings."""
-
-    def change(result: Result) -> None:
-        result["framework"] = framework
-        result["learning_rates"] = [rule(step, result["training_config"]) for step in result["steps"]]
-
-    return change
-
-
-def cosine(warm: int, early: int = 0, late: int = 0) -> Change:
-    """Return a change to a cosine that begins `early` steps too early, or ends at the last step with `late` 1."""
-
-    def rate(step: int, config: dict[str, Any]) -> float:
-        least, place = config["min_lr"], min(STEPS, step + early)
-        share = (place - warm - 1 + late) / (STEPS - warm)
-        turned = least + (config["lr"] - least) * (1 + math.cos(math.pi * share)) / 2
-        return schedule(place, config) if place <= warm else float(turned)
-
-    return each(settings(warmup_iters=warm), rates(rate))
 
 
 def half_off(step: int, config: dict[str, Any]) -> float:
@@ -100,24 +94,6 @@ def experts(tokens: int = EVEN, share: float = 1 / 8, **changes: Any) -> Change:
     )
 
 
-def stages(count: int) -> Change:
-    """Return a change to so many pipeline stages of one GPU each; Llama 3.1 8B has 32 layers."""
-    layout = settings(pp=count, dp=1, num_gpus=count, gradient_accumulation=64)
-    return each(layout, into("gpu_info", device_count=count))
-
-
-def padded(result: Result) -> None:
-    """Pad the vocabulary as Megatron does for eight tensor-parallel ranks: 129,024 is a multiple of 128 x 8."""
-    more = 2 * (129024 - 128256) * 4096
-    put(result, both(tp=8, dp=1, gradient_accumulation=64))
-    ran(vocab_size=129024, parameter_count=8_030_261_248 + more)(result)
-
-
-def ends(start_up: float) -> Change:
-    """Return a change of the end of a run to so many seconds after its start and its steps."""
-    return lambda result: start_at(result, datetime.fromisoformat(result["provenance"]["started_utc"]), start_up)
-
-
 def of_cpu(steps: int, seconds: float, start_up: float) -> Change:
     """Return a change to a training on a CPU, whose start-up may last longer than its steps."""
 
@@ -142,25 +118,6 @@ def five_hundred_steps(result: Result) -> None:
     result["steps"] = list(range(1, 501))
     result["loss_values"], result["grad_norms"] = ([start * 0.998**step for step in range(500)] for start in (8, 2))
     make_consistent(result, ONE_TIMER)
-
-
-def near(*levels: float) -> Change:
-    """Return a change to losses that start at 8 and are near each of these values for an equal part of the steps."""
-    part = STEPS // len(levels)
-    losses = [level * (1 + 1e-3 * (step % 7 - 3)) for level in levels for step in range(part)]
-    return lambda result: result.update(loss_values=[8.0, *losses][:STEPS])
-
-
-def gpu(**values: Any) -> Change:
-    return into("gpu_info", **values)
-
-
-def memory(**values: float) -> Change:
-    return into("memory_metrics", **{f"{key}_gb": value for key, value in values.items()})
-
-
-def claims(**values: float) -> Change:
-    return into("performance_metrics", **values)
 
 
 def hosts(*names: str) -> Change:
