@@ -25,7 +25,7 @@ from tests.support.launching import (
 )
 from utils import models
 
-FULL = pytest.mark.full("all models and planted faults of mega and hf, four precisions, about 210 s")
+FULL = pytest.mark.full("all models and planted faults of mega and hf, four precisions, about 450 s")
 BAND = BF16_LOSS_BAND, BF16_GRAD_NORM_BAND
 BOTH = pytest.mark.parametrize("framework", ["mega", "hf"])
 TIED = {"tie_word_embeddings": True, "rope_scaling": {"factor": 32.0}, "ffn_hidden_size": 512}
