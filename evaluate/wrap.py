@@ -42,7 +42,7 @@ from utils.housekeeping import inventory
 from utils.housekeeping.footprint import ADOPT, OURS, FootprintError, open_file, opened, read_list, read_marker
 from utils.housekeeping.inventory import ARCHIVE, ARCHIVE_COMMENT, OUTPUT_LAYOUT, Entry
 from utils.provenance import origin
-from utils.settings.config import PLATFORMS, ROOT, folders
+from utils.settings.config import PLATFORM_OPTION, ROOT, folders
 
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time of the zip format; with real times, the same files would give another archive each time."""
@@ -172,11 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive of the configured OUTPUT_DIR."""
     parser = Parser(
         {
-            "--platform": {
-                "required": True,
-                "choices": PLATFORMS,
-                "help": "read config.<platform>.env of this platform",
-            },
+            "--platform": PLATFORM_OPTION,
             "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
         },
         prog="python -m evaluate.wrap",

@@ -124,9 +124,8 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[Trainer.Conf
         lr_scheduler=Schedulers(min_lr_factor=config.min_learning_rate / config.learning_rate),
         loss=CrossEntropyLoss.Config(),
     )
-    settings.parallelism.spmd_backend = (
-        "partial_dtensor"  # its default, of types, needs an FSDP2 later than torch 2.13's
-    )
+    # its default, of types, needs an FSDP2 later than that of torch 2.13
+    settings.parallelism.spmd_backend = "partial_dtensor"
     arguments: dict[str, dict[str, Any]] = {LAYERS: {}, ADAMW: {}}
     of_parts = {}
     for path, value in overrides("titan", config, spec).items():

@@ -93,10 +93,8 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
     (model,) = training.model_parts
     layer = next(iter(model.layers.values()))
     attention, moe = layer.attention, getattr(layer, "moe", None)
-    products, down = (
-        attention.qkv_linear,
-        moe.routed_experts.inner_experts.w2_EDF if moe else layer.feed_forward.w2.weight,
-    )
+    products = attention.qkv_linear
+    down = moe.routed_experts.inner_experts.w2_EDF if moe else layer.feed_forward.w2.weight
     return {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for

@@ -41,7 +41,7 @@ from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import opened
 from utils.housekeeping.inventory import DATA_LAYOUT, MARKS, OUTPUT_LAYOUT, Entry, Layout, OnList
 from utils.own_files import LIST, MARKER
-from utils.settings.config import PLATFORMS, ROOT, folders
+from utils.settings.config import PLATFORM_OPTION, ROOT, folders
 
 MOUNTS = Path("/proc/self/mountinfo")
 FOLDERS = ("OUTPUT_DIR", "DATA_DIR")
@@ -258,11 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Purge the configured folders."""
     parser = Parser(
         {
-            "--platform": {
-                "required": True,
-                "choices": PLATFORMS,
-                "help": "read config.<platform>.env of this platform",
-            },
+            "--platform": PLATFORM_OPTION,
             "--with-data": {"action": "store_true", "help": "also remove prepared data from DATA_DIR"},
             "settings": {"nargs": "*", "metavar": "KEY=VALUE", "help": " or ".join(FOLDERS)},
         },

@@ -32,6 +32,9 @@ from utils.settings.layers import Value, from_arguments, parse_values, read_file
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
 
+PLATFORM_OPTION = {"required": True, "choices": PLATFORMS, "help": "read config.<platform>.env of this platform"}
+"""The option --platform of a command that reads settings and no machine (utils/arguments.py)."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
