@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -62,6 +63,29 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The prefix of a small prepared pair, which no test changes."""
     return write_toy_data(tmp_path_factory.mktemp("data") / "text")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _panels_of_pages_are_not_rendered(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Panels are drawn, and nothing stands in the place of their SVG, unless the module says RENDERS = True.
+
+    Rendering takes most of the time of a comparison.
+    """
+    if "evaluate" not in request.path.parts or getattr(request.module, "RENDERS", False):
+        yield
+        return
+    from matplotlib.figure import Figure
+
+    real = Figure.savefig
+
+    def savefig(figure: Figure, stream: Any, **options: Any) -> None:
+        if options["format"] == "svg":
+            stream.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>')
+        else:
+            real(figure, stream, **options)
+
+    with patch.object(Figure, "savefig", savefig):
+        yield
 
 
 @pytest.fixture(autouse=True)

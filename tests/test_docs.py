@@ -143,6 +143,7 @@ def test_a_block_runs_as_it_stands(place, clone):
     assert done.returncode in (0, 3), f"{script}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.full("the packages that reading needs are installed, about 30 s")
 def test_two_archives_are_compared_on_a_third_machine_in_a_clone_without_an_environment(tmp_path):
     """The README's walkthrough. It installs the packages that reading needs, as a user's first comparison does."""
     clone, desk = copy_checkout(tmp_path / "a clone"), tmp_path / "desk"

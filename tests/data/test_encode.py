@@ -248,14 +248,14 @@ def test_a_text_of_an_odd_name_is_cleaned_and_encoded_and_shows_no_control_chara
     assert ran.stderr.strip("\n").isprintable()
 
 
-@pytest.mark.parametrize("what", NAMES)
-def test_a_data_set_of_an_odd_name_is_prepared_or_refused_in_one_line(what: str, tmp_path: Path, plain_tokenizer: Path):
-    source = tmp_path / "a folder" / NAMES[what]
-    source.parent.mkdir()
-    write_jsonl(source, ["w1 w2 " * 50] * 60)
+def test_a_data_set_of_an_odd_name_is_prepared_or_refused_in_one_line(tmp_path: Path, plain_tokenizer: Path):
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    sources = {what: write_jsonl(folder / name, ["w1 w2 " * 50] * 60) for what, name in NAMES.items()}
     places = (f"DATA_DIR={tmp_path}/data", f"OUTPUT_DIR={tmp_path}/output", f"TOKENIZER={plain_tokenizer}")
     # as one file of a folder its name does not matter
-    for dataset, code in ((source, 0 if what == "with a space" else 2), (source.with_name("*.jsonl"), 0)):
+    for dataset in (*sources.values(), folder / "*.jsonl"):
+        code = 0 if dataset.name in ("*.jsonl", NAMES["with a space"]) else 2
         ran = run("data.prepare", "--platform", "cpu", f"DATASET={dataset}", *places, *SETTINGS)
         assert ran.returncode == code, ran
         assert not code or ran.stderr.count("\n") == 1 and ran.stderr.strip("\n").isprintable(), ran

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import browser
 import pytest
 from bundles import pack, written
 from changes import unknown
@@ -267,39 +265,3 @@ COMMIT = {"provenance__git_commit": "1" * 40}
 def test_each_change_on_record_is_one_line(before: dict[str, Any], changes: dict[str, Any], lines: list[str]) -> None:
     found = differences(example_result(**before), example_result(**changes))
     assert [one.text for one in found] == lines
-
-
-# history.html
-
-HOSTILE = "<script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def of_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page of a slowdown, a second series with a hostile host, and a failed run."""
-    folder = tmp_path_factory.mktemp("history")
-    write_days(folder / "in", 10, lambda number: {"seconds": 1.06 if number >= 7 else 1.12 if number == 3 else 1.0})
-    failed = day(4, platform="amd", runs=1, status="failed", reason=HOSTILE)
-    write(folder / "in" / "amd", day(3, platform="amd", host=HOSTILE) + failed)
-    assert main([str(folder / "in"), "--output", str(folder / "out")]) == 3
-    return folder / "out" / "history.html"
-
-
-@pytest.mark.full("history.html in Chromium, about 5 s")
-def test_the_history_opens_without_a_request_or_a_message_at_any_width(of_history: Path) -> None:
-    with browser.running() as opened:
-        for width, scheme in product((1280, 360), ("light", "dark")):
-            opened.open(of_history, width, scheme=scheme)
-            assert (opened.requests, opened.complaints) == ([of_history.as_uri()], [])
-            assert opened.value("document.documentElement.scrollWidth") <= width
-        assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
-        labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
-        assert labels[:2] == [
-            "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
-            "Peak memory (GB) over time: 30 runs, 0 changes of level",
-        ]
-
-
-def test_text_of_a_result_is_no_markup(of_history: Path) -> None:
-    text = of_history.read_text()
-    assert HOSTILE not in text and "&lt;script&gt;alert(1)" in text and text.count("<script") == 1

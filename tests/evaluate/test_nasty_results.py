@@ -39,7 +39,7 @@ NASTY: tuple[Any, ...] = (
 )
 """Values that no honest result has."""
 GONE = object()
-PART, WHOLE = 40, 300
+PART, WHOLE = 20, 300
 """Numbers of cases of the quick part and of everything."""
 BY = ("platform", "framework", "machine", "nodes", "label")
 

@@ -124,6 +124,7 @@ def test_what_cannot_be_told_or_was_named_wrongly_is_an_error(given, said, machi
 READ_ALL = r'for key in $KEYS; do printf "%s=" "$key"; setting "$key" "$@" | tr "\r" "!"; done'
 """tr makes a \\r visible, which Python would take for a part of the line's end."""
 ENVIRONMENT = {"LABEL": "", "MBS": "4", "DATASET": "/a/b*.jsonl", "RUNTIME": "podman"}
+FULL = pytest.mark.full("all settings in bash and Python from one source alone, about 12 s")
 ARGUMENTS = ["GBS=32", "MODEL=qwen", "GBS=128", "TARGET_LOSS=", "OUTPUT_DIR=~/x=y,z"]
 
 
@@ -139,8 +140,12 @@ def box(tmp_path):
 
 @pytest.mark.parametrize(
     ("environment", "arguments"),
-    [({}, []), (ENVIRONMENT, []), ({}, ARGUMENTS), ({"GBS": "256", **ENVIRONMENT}, ["--dry-run", *ARGUMENTS])],
-    ids=["files", "environment", "arguments", "all"],
+    [
+        pytest.param({}, [], id="files"),
+        pytest.param(ENVIRONMENT, [], id="environment", marks=FULL),
+        pytest.param({}, ARGUMENTS, id="arguments", marks=FULL),
+        pytest.param({"GBS": "256", **ENVIRONMENT}, ["--dry-run", *ARGUMENTS], id="all"),
+    ],
 )
 @pytest.mark.parametrize(
     ("platform", "method"),

@@ -107,7 +107,17 @@ def test_every_command_passes_its_help_on_and_tells_the_version(name):
     assert door(name, "--version").stdout == f"tprimat {VERSION}\n"
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        "3.10",
+        *(
+            pytest.param(one, marks=pytest.mark.full("the helps with two more Pythons, about 7 s"))
+            for one in ("3.11", "3.12")
+        ),
+        "3.13",
+    ],
+)
 def test_the_help_of_every_module_behind_a_command_needs_the_standard_library_only(version):
     python = python_of(version)
     if python is None:

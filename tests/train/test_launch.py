@@ -34,6 +34,7 @@ def only_result(folder):
     return path
 
 
+@pytest.mark.full("a real training of hf, about 15 s")
 def test_finished_job_is_skipped_and_said_to_be(finished, prefix):
     before = only_result(finished).read_bytes()
     again = launch("hf", "llama", finished, prefix)
@@ -42,7 +43,7 @@ def test_finished_job_is_skipped_and_said_to_be(finished, prefix):
     assert only_result(finished).read_bytes() == before
 
 
-@pytest.mark.full("a real training of hf, about 15 s")
+@pytest.mark.full("two real trainings of hf, about 30 s")
 def test_another_seed_trains_another_curve_and_keeps_the_earlier_attempt(finished, prefix):
     before = only_result(finished).read_bytes()
     assert launch("hf", "llama", finished, prefix, "SEED=43").returncode == 0

@@ -85,7 +85,10 @@ def test_a_precision_that_the_device_lacks_is_missing_with_its_reason(
     assert found["reasons"]["bf16"] == '"addmm_impl" not implemented for BFloat16'
     assert found["collectives"] == [] and "one rank" in found["reasons"]["collectives"]
     monkeypatch.setattr(rates, "rate", lambda *anything: without_bf16(None, None, "bf16"))
-    assert probe.main(["--platform", "cpu", "--seconds", "0.05", *JOB, f"OUTPUT_DIR={tmp_path / 'none'}"]) == 1
+    assert (
+        probe.main(["--platform", "cpu", "--seconds", "0.05", *JOB, "CPU_RANKS=1", f"OUTPUT_DIR={tmp_path / 'none'}"])
+        == 1
+    )
     assert "error: no rate could be measured" in capsys.readouterr().err
     assert list((tmp_path / "none").glob("probe_*")) == []
 

@@ -19,6 +19,7 @@ from reports import Report, report, visible
 from scipy import stats
 from sides import H100, H200, MI300X, MI355X, Result, failed_early, on, run, runs
 
+RENDERS = True
 KEPT = Path(__file__).parent / "golden"
 LEVEL = 0.04
 """Of an interval of 95 % and a p-value of 5 %, with what simulations took off (docs/compare.md)."""

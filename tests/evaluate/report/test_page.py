@@ -1,17 +1,21 @@
-"""compare.html in a real browser: no request, no console message, and usable by keyboard and on a phone."""
+"""compare.html and history.html in a browser: no request, no message, and usable by keyboard and on a phone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import browser
 import pytest
 from reports import report, visible
-from sides import run, runs
+from sides import day, run, runs, write, write_days
 
+from evaluate import history
+
+RENDERS = True
 HOSTILE = "<script>alert(1)</script>"
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))"
 
@@ -156,3 +160,37 @@ def test_markup_has_labels_for_screen_readers_and_equal_titles_are_numbered(chro
         assert tab.value(MARKUP) == []
     text = visible(without_a_pair.page)
     assert all(f"llama tiny, method equal ({n} of 2)" in text for n in (1, 2)) and "No verdict: " in text
+
+
+# history.html
+
+
+@pytest.fixture(scope="module")
+def of_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of a slowdown, a second series with a hostile host, and a failed run."""
+    folder = tmp_path_factory.mktemp("history")
+    write_days(folder / "in", 10, lambda number: {"seconds": 1.06 if number >= 7 else 1.12 if number == 3 else 1.0})
+    failed = day(4, platform="amd", runs=1, status="failed", reason=HOSTILE)
+    write(folder / "in" / "amd", day(3, platform="amd", host=HOSTILE) + failed)
+    assert history.main([str(folder / "in"), "--output", str(folder / "out")]) == 3
+    return folder / "out" / "history.html"
+
+
+@pytest.mark.full("history.html in Chromium, about 5 s")
+def test_the_history_opens_without_a_request_or_a_message_at_any_width(of_history: Path) -> None:
+    with browser.running() as opened:
+        for width, scheme in product((1280, 360), ("light", "dark")):
+            opened.open(of_history, width, scheme=scheme)
+            assert (opened.requests, opened.complaints) == ([of_history.as_uri()], [])
+            assert opened.value("document.documentElement.scrollWidth") <= width
+        assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
+        labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
+        assert labels[:2] == [
+            "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
+            "Peak memory (GB) over time: 30 runs, 0 changes of level",
+        ]
+
+
+def test_text_of_a_result_is_no_markup_of_a_history(of_history: Path) -> None:
+    text = of_history.read_text()
+    assert HOSTILE not in text and "&lt;script&gt;alert(1)" in text and text.count("<script") == 1

@@ -74,6 +74,7 @@ def test_job_on_a_gpu_of_500_watts_has_its_energy(job):
     assert "GPU counter, not the wall" in energy["source"] and "step_clock" not in energy
 
 
+@pytest.mark.full("a job of 15 s whose library hangs, about 23 s")
 def test_job_whose_library_hangs_ends_well_with_the_samples_before(job):
     energy, _ = run(job, seconds=1.5, fault="(output / 'hang').touch()")
     assert energy["joules"] is None and "before the last steady step" in energy["reasons"]["joules"]

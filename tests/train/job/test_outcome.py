@@ -136,7 +136,13 @@ def job(tmp_path, monkeypatch):
     return Launcher(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("end", ENDS)
+LONG = dict.fromkeys(
+    ("slow between steps, as is allowed", "hangs after the last step"),
+    pytest.mark.full("ends of jobs that wait, about 9 s each"),
+)
+
+
+@pytest.mark.parametrize("end", [pytest.param(end, marks=LONG.get(end, ())) for end in ENDS])
 def test_every_end_has_its_status_reason_and_exit_code(end, job):
     ranks, settings, code, status, reason = ENDS[end]
     ended = job.run("LABEL=one", *settings, ranks=ranks)

@@ -49,7 +49,7 @@ CASES = {
     # a sliding window shorter than the sequence
     "window": job("amd", 1, "mega", "mistral", "MODEL_SIZE=tiny", "SL=256", "GBS=2"),
 }
-FULL = pytest.mark.full("a rehearsal of mega with a window, about 5 s")
+FULL = pytest.mark.full("rehearsals of experts and of a window, about 15 s each")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,9 @@ def test_the_json_has_the_keys_of_the_contract_and_claims_no_measurement(case, r
     assert f"{content['peak_memory_gb']:.3g}" in text and f"{content['flops_per_token'] / 1e9:.3g}" in text
 
 
-@pytest.mark.parametrize("case", ["pipeline", "trainer", "alone", "cpu", "experts"])
+@pytest.mark.parametrize(
+    "case", ["pipeline", "trainer", "alone", pytest.param("cpu", marks=FULL), pytest.param("experts", marks=FULL)]
+)
 def test_flops_of_all_ranks_are_the_formula_of_the_whole_model_and_scores_computed_again(case, rehearsal):
     content = rehearsal(case)[0]
     # work of attention over all keys: twice what a causal mask leaves out
@@ -143,6 +145,7 @@ def test_the_host_reads_nothing_of_the_device_inside_a_step_but_where_transforme
     assert read in ({}, {"read_step": 1})  # at the end of the step
 
 
+@FULL
 def test_experts_on_two_devices_exchange_the_choices_of_all_tokens_and_need_the_estimate(rehearsal):
     content, text, _ = rehearsal("experts")
     assert "EP 2" in text and "as many tokens for every expert" in text

@@ -264,6 +264,11 @@ def hostile(template: housekeeping.Place, tmp_path_factory: pytest.TempPathFacto
         yield housekeeping.Place(root, root / "code" / "checkout")
 
 
+@pytest.fixture(scope="module")
+def before_of_hostile(hostile: housekeeping.Place) -> dict[str, str]:
+    return tree(hostile.root)
+
+
 IS_LINK = "is a symbolic link"
 OUTPUT_REFUSED = {
     "{root}/link": IS_LINK,
@@ -307,10 +312,9 @@ SETTINGS = ("MODEL=llama", "LABEL=tp2", "RUNS=1", "NONSENSE=1", "MBS=0", "nonsen
         *(([OF_SITE, setting], setting) for setting in SETTINGS),
     ],
 )
-def test_refused_with_2_and_one_line_and_nothing_changed(hostile, arguments, message):
+def test_refused_with_2_and_one_line_and_nothing_changed(hostile, before_of_hostile, arguments, message):
     """The twin of every row is the folder of `test_a_whole_output_goes`, which is not refused."""
     arguments = [argument.replace("{root}", str(hostile.root)) for argument in arguments]
-    before = tree(hostile.root)
     for dry_run in ([], ["--dry-run"]):
         if "read_only" in arguments[0] and dry_run:
             assert hostile.run(*arguments, *dry_run).returncode == 0, "a dry run makes no lock"
@@ -319,7 +323,7 @@ def test_refused_with_2_and_one_line_and_nothing_changed(hostile, arguments, mes
         assert (ran.returncode, ran.stdout) == (2, "")
         (line,) = ran.stderr.splitlines()
         assert line.startswith("error: ") and message in line
-        assert tree(hostile.root) == before
+    assert tree(hostile.root) == before_of_hostile
 
 
 def swap_for(path: Path, target: Path) -> None:
