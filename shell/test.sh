@@ -28,7 +28,8 @@ main() {
   done
   "$ROOT/shell/setup.sh" --dev || exit 1
   cd -- "$ROOT"
-  export OMP_NUM_THREADS=1 # more would compete for the cores of a small machine
+  export OMP_NUM_THREADS=1      # more would compete for the cores of a small machine
+  unset PYTHONDONTWRITEBYTECODE # thousands of processes would compile our modules, each for itself
   mapfile -t -d '' scripts < <(find . -path './.venv*' -prune -o -path ./output -prune -o -name '*.sh' -print0)
   scripts+=(.ci/run tprimat)
 

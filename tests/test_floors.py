@@ -4,6 +4,7 @@ And in use: other people's packages named as our rooms do not replace them.
 """
 
 import ast
+import functools
 import json
 import os
 import subprocess
@@ -87,7 +88,10 @@ def imported(path, *, when_loaded=False):
     return names
 
 
-IMPORTS = {name: imported(path) for name, path in MODULES.items()}
+@functools.cache
+def imports():
+    """Return what each module imports."""
+    return {name: imported(path) for name, path in MODULES.items()}
 
 
 def package_of(module):
@@ -125,14 +129,16 @@ def test_every_package_of_a_room_has_a_floor(room):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_module_imports_its_package_lower_floors_and_of_other_rooms_utils_alone(room):
-    of_room = {name: ours(names) for name, names in IMPORTS.items() if name.partition(".")[0] == room}
+    of_room = {name: ours(names) for name, names in imports().items() if name.partition(".")[0] == room}
     pairs = [(name, other) for name, names in of_room.items() for other in names]
     assert pairs and [f"{name} imports {other}" for name, other in pairs if not may_import(name, other)] == []
 
 
 def test_no_file_imports_itself_through_others():
     try:
-        order = list(TopologicalSorter({name: ours(names) - {name} for name, names in IMPORTS.items()}).static_order())
+        order = list(
+            TopologicalSorter({name: ours(names) - {name} for name, names in imports().items()}).static_order()
+        )
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
     assert set(order) >= set(MODULES)

@@ -194,12 +194,20 @@ SAY = '#!/usr/bin/env bash\nprintf "%s\\n" "$PLATFORM" "$@"\n'
 """Prints its arguments, one a line."""
 
 
+@pytest.fixture(scope="module")
+def saying(tmp_path_factory):
+    """Return a checkout whose Python and setup print their arguments."""
+    made = Sandbox(tmp_path_factory.mktemp("saying"), "shell", "utils", "train", "config*.env")
+    (made.bin / "python3").symlink_to(sys.executable)
+    add_program(made.root / ".venv" / "bin" / "python", SAY)
+    add_program(made.root / "shell" / "setup.sh", SAY)
+    return made
+
+
 @pytest.mark.parametrize("script", sorted(ROOT.glob("train/*.sh")), ids=lambda path: path.name)
-def test_a_job_script_starts_the_job_of_its_name(script, checkout):
-    add_program(checkout.root / ".venv" / "bin" / "python", SAY)
-    add_program(checkout.root / "shell" / "setup.sh", SAY)
+def test_a_job_script_starts_the_job_of_its_name(script, saying):
     _, platform, framework, model = script.stem.split("_")
-    ran = checkout.run(f"../train/{script.name}", "--run", "3", "MBS=2")
+    ran = saying.run(f"../train/{script.name}", "--run", "3", "MBS=2")
     job = ["-m", "train.launch", "--platform", platform, "--framework", framework, "--model", model]
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-len(job) - 4 :] == [platform, *job, "--run", "3", "MBS=2"]
