@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -67,24 +66,19 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def _panels_of_pages_are_not_rendered(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Panels are drawn, and nothing stands in the place of their SVG, unless the module says RENDERS = True.
+    """Panels are drawn, and an empty SVG stands in the place of theirs, unless the module says RENDERS = True.
 
     Rendering takes most of the time of a comparison.
     """
-    if "evaluate" not in request.path.parts or getattr(request.module, "RENDERS", False):
-        yield
-        return
-    from matplotlib.figure import Figure
+    with pytest.MonkeyPatch.context() as changes:
+        if "evaluate" in request.path.parts and not getattr(request.module, "RENDERS", False):
+            from matplotlib.figure import Figure
 
-    real = Figure.savefig
-
-    def savefig(figure: Figure, stream: Any, **options: Any) -> None:
-        if options["format"] == "svg":
-            stream.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>')
-        else:
-            real(figure, stream, **options)
-
-    with patch.object(Figure, "savefig", savefig):
+            empty, real = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>', Figure.savefig
+            changes.setattr(
+                *(Figure, "savefig"),
+                lambda figure, file, **how: file.write(empty) if how["format"] == "svg" else real(figure, file, **how),
+            )
         yield
 
 

@@ -22,35 +22,24 @@ from utils.housekeeping.inventory import OUTPUT_LAYOUT
 from utils.results import store
 
 
-@pytest.fixture(scope="module")
-def finished(prefix, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished")
-    run("hf", "llama", folder, prefix)
-    return folder
-
-
 def only_result(folder):
     (path,) = find([folder])
     return path
 
 
-@pytest.mark.full("a real training of hf, about 15 s")
-def test_finished_job_is_skipped_and_said_to_be(finished, prefix):
-    before = only_result(finished).read_bytes()
-    again = launch("hf", "llama", finished, prefix)
-    assert again.returncode == 0
-    assert "has an ok result" in again.stdout and "Step 1/6" not in again.stdout
-    assert only_result(finished).read_bytes() == before
-
-
 @pytest.mark.full("two real trainings of hf, about 30 s")
-def test_another_seed_trains_another_curve_and_keeps_the_earlier_attempt(finished, prefix):
-    before = only_result(finished).read_bytes()
-    assert launch("hf", "llama", finished, prefix, "SEED=43").returncode == 0
-    assert json.loads(only_result(finished).read_text())["attempt"] == 2
-    (kept,) = (finished / store.SUPERSEDED).iterdir()
+def test_a_finished_job_is_skipped_and_another_seed_trains_another_curve_and_keeps_the_earlier_attempt(
+    prefix, tmp_path
+):
+    run("hf", "llama", tmp_path, prefix)
+    before = only_result(tmp_path).read_bytes()
+    assert "has an ok result" in launch("hf", "llama", tmp_path, prefix).stdout
+    assert only_result(tmp_path).read_bytes() == before
+    assert launch("hf", "llama", tmp_path, prefix, "SEED=43").returncode == 0
+    assert json.loads(only_result(tmp_path).read_text())["attempt"] == 2
+    (kept,) = (tmp_path / store.SUPERSEDED).iterdir()
     assert kept.read_bytes() == before
-    other, first = (store.read(path) for path in (only_result(finished), kept))
+    other, first = (store.read(path) for path in (only_result(tmp_path), kept))
     assert other["loss_values"] != first["loss_values"]
     for key in ("initial_weights_sha256", "token_stream_sha256"):
         assert other["fingerprint"][key] != first["fingerprint"][key]

@@ -40,9 +40,6 @@ ADDED = ("<|im|>", "<|im|><|x", "<|im", "im|>", "|><|", "<tool>")
 """They overlap, and one begins with another: only one way of looking for them is the reference's."""
 
 
-FULL = pytest.mark.full("the ids of a second tokenizer of full size, about 10 s")
-
-
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory, tokenizers: dict[str, Path]) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("standins")
@@ -62,7 +59,16 @@ def words(count: int) -> list[str]:
     return ["".join(pick.choices(word, k=pick.randrange(12))) + "\U00010940" for _ in range(count)]
 
 
-@pytest.mark.parametrize("kind", ["llama3", pytest.param("qwen2", marks=FULL), "plain", "bos", "large"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "llama3",
+        pytest.param("qwen2", marks=pytest.mark.full("ids of a second tokenizer of full size, about 10 s")),
+        "plain",
+        "bos",
+        "large",
+    ],
+)
 def test_ids_are_those_of_transformers_for_any_text(folders, like_transformers, kind: str) -> None:
     texts = [*TRICKY, *list(scripts())[:: 1 if kind in ("llama3", "qwen2") else 8], *drawn(PIECES, 500), *words(500)]
     made = like_transformers(folders[kind], [*texts, *drawn(ANYTHING, 300, 5)], "--engine", "gigatoken")
