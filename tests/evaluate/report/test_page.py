@@ -177,18 +177,18 @@ def of_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full("history.html in Chromium, about 5 s")
-def test_the_history_opens_without_a_request_or_a_message_at_any_width(of_history: Path) -> None:
-    with browser.running() as opened:
-        for width, scheme in product((1280, 360), ("light", "dark")):
-            opened.open(of_history, width, scheme=scheme)
-            assert (opened.requests, opened.complaints) == ([of_history.as_uri()], [])
-            assert opened.value("document.documentElement.scrollWidth") <= width
-        assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
-        labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
-        assert labels[:2] == [
-            "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
-            "Peak memory (GB) over time: 30 runs, 0 changes of level",
-        ]
+def test_the_history_opens_without_a_request_or_a_message_at_any_width(chromium: Any, of_history: Path) -> None:
+    opened, _ = chromium
+    for width, scheme in product((1280, 360), ("light", "dark")):
+        opened.open(of_history, width, scheme=scheme)
+        assert (opened.requests, opened.complaints) == ([of_history.as_uri()], [])
+        assert opened.value("document.documentElement.scrollWidth") <= width
+    assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
+    labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
+    assert labels[:2] == [
+        "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
+        "Peak memory (GB) over time: 30 runs, 0 changes of level",
+    ]
 
 
 def test_text_of_a_result_is_no_markup_of_a_history(of_history: Path) -> None:
