@@ -43,6 +43,7 @@ CONTAINERS = """
 cgroups = "disabled"
 default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 netns = "host"
+volumes = ["{folder}/store:{store}:ro"]
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "file"
@@ -52,7 +53,7 @@ tmp_dir = "{folder}/engine"
 
 
 NEEDED_BYTES = 16e9
-"""Both vendors' images and what their build needs for a time: 12.5 GB seen."""
+"""Both vendors' images and what their build needs for a time: 12.2 GB seen."""
 
 
 def why_not() -> str | None:
@@ -119,9 +120,9 @@ class Podman:
 
 def make(folder: Path) -> Podman:
     """Return a Podman without images, with all its files in `folder`."""
-    for name in ("images", "run", "engine", "tmp"):
+    for name in ("images", "run", "engine", "tmp", "store"):
         (folder / name).mkdir(parents=True)
-    (folder / "containers.conf").write_text(CONTAINERS.format(folder=folder), encoding="utf8")
+    (folder / "containers.conf").write_text(CONTAINERS.format(folder=folder, store=STORE), encoding="utf8")
     (folder / "storage.conf").write_text(STORAGE.format(folder=folder, driver="overlay"), encoding="utf8")
     environment = {
         **os.environ,
@@ -146,7 +147,7 @@ def make(folder: Path) -> Podman:
 
 def of_user(podman: Podman, folder: Path) -> Podman:
     """Return the Podman of an ordinary user, without images; the user can write to `folder`, all others can read it."""
-    for name in ("images", "run", "engine", "tmp", "home"):
+    for name in ("images", "run", "engine", "tmp", "store", "home"):
         (folder / name).mkdir(parents=True)
         os.chown(folder / name, USER, USER)
     (folder / "numbers").write_text("nobody:200000:65536\n", encoding="utf8")
@@ -178,8 +179,9 @@ PLATFORMS = ("cpu", "nvd", "amd")
 DEBOOTSTRAP = ("--variant=minbase", "--include=python3,python3-venv,ca-certificates,g++,make")
 DEBIAN = "localhost/stand-in:debian"
 PYTHON_312 = "localhost/stand-in:python3.12"
-"""The Debian with Python 3.12, and the PyTorch of both vendors in STORE."""
+"""The Debian with Python 3.12."""
 STORE = "/usr/share/stand-in"
+"""Mounted into every container: the PyTorch of both vendors, of which images would be three copies of 4 GB."""
 BASE_PACKAGES = "/opt/venv/lib/python3.12/site-packages"
 """Folder of packages of the virtual environment on PATH in both images."""
 PACKAGES = {"amd": BASE_PACKAGES, "nvd": "/usr/local/lib/python3.12/dist-packages"}
@@ -211,7 +213,6 @@ COMMON = f"""
 FROM {DEBIAN}
 COPY python /usr/local
 RUN ldconfig
-COPY torch {STORE}
 """
 AMD = f"""
 FROM {PYTHON_312}
@@ -277,9 +278,9 @@ def make_vendors(podman: Podman, python: Path) -> None:
     for name in ("python3", "python3-config"):
         (context / "python" / "bin" / name).symlink_to(name.replace("3", "3.12"))
     (torch,) = re.findall(r"^torch==.+$", (ROOT / "cpu-requirements.txt").read_text(), re.MULTILINE)
-    _install(python, context / "torch", torch)
+    _install(python, podman.folder / "store", torch)
     for pattern in UNUSED:
-        for path in (context / "torch" / "nvidia").rglob(pattern):
+        for path in (podman.folder / "store" / "nvidia").rglob(pattern):
             path.unlink()
     _install(python, context / "amd", *OF_PRIMUS, f"numpy=={NUMPY['amd']}")
     _install(python, context / "dist", f"numpy=={NUMPY['nvd']}")
