@@ -201,9 +201,11 @@ def processes_of(primus):
 def test_nothing_of_primus_outlives_a_launcher_that_is_killed(launch, primus):
     process = launch(fault="hang:3")
     next(line for line in process.stdout if "Step 3/6" in line)
+    found = processes_of(primus)
+    assert found
     process.kill()
     process.communicate()
-    wait_until_gone(processes_of(primus))
+    wait_until_gone(found)
 
 
 def test_a_job_leaves_no_process_and_its_files_and_says_which_primus_it_was(run_job, tmp_path, prefix, primus):
