@@ -30,7 +30,7 @@ from train.common.adamw import FusedAdamW, WarmupCosine
 from train.common.kernels import DTYPES, tokens_of_experts
 from train.common.loading import LabelledSamples, loader_arguments, tie_workers
 from train.common.trainer import Data, Ready
-from train.common.weights import WeightSource
+from train.common.weights import WeightSource, announce
 from train.hf import resolved as hf_resolved
 from train.hf.model import build_model, fsdp_settings, place_cpu_ranks, set_policy, set_recompute
 from train.job.job import Job
@@ -186,14 +186,19 @@ def add_gradients_in(dtype: torch.dtype, model: PreTrainedModel) -> None:
 @torch.no_grad()
 def fill(model: PreTrainedModel, source: WeightSource) -> None:
     """Fill every parameter from `source`, by name; transformers stacks the weights of a layer's experts."""
+    # each parameter, of experts the part of each one, and the names of the weights in it, one below the other
+    places: list[tuple[torch.Tensor, list[str]]] = []
     for name, parameter in model.named_parameters():
         layer, is_stacked, kind = name.partition(".experts.")
         if not is_stacked:
-            parameter.copy_(source(name))
+            places.append((parameter, [name]))
             continue
         for number, weight in enumerate(parameter):
-            parts = [source(f"{layer}.experts.{number}.{part}_proj.weight") for part in STACKED[kind]]
-            weight.copy_(torch.cat(parts))
+            places.append((weight, [f"{layer}.experts.{number}.{part}_proj.weight" for part in STACKED[kind]]))
+    announce(source, (name for _, names in places for name in names))
+    for place, names in places:
+        weights = [source(name) for name in names]
+        place.copy_(weights[0] if len(weights) == 1 else torch.cat(weights))
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -61,29 +61,36 @@ class EqualWeights:
     """A WeightSource: matrices from a normal distribution of mean 0 and `std`, norms 1, biases 0.
 
     `digests` holds the sha256 of every tensor returned so far, for the fingerprint. torch draws a tensor with one
-    thread, so the parameters after a requested one are drawn and hashed ahead, one for each thread that torch may use;
-    they take the memory of as many parameters.
+    thread, so the next parameters that were announced are drawn and hashed ahead, one for each thread that torch may
+    use; they take the memory of as many parameters.
     """
 
     def __init__(self, spec: ModelSpec, seed: int, std: float) -> None:
         self._shapes = shapes(spec)
-        self._number = {name: number for number, name in enumerate(self._shapes)}
         self._seed = seed
         self.std = std
+        self._announced: list[str] = []
+        """Names that will be requested and are not drawn yet, the last one first."""
         self._ahead: dict[str, Future[tuple[torch.Tensor, str]]] = {}
         self.digests: dict[str, str] = {}
 
+    def announce(self, names: Iterable[str]) -> None:
+        """Take the names that will be requested, each once and in this order. Without them nothing is drawn ahead."""
+        self._announced = list(names)[::-1]
+
     def __call__(self, name: str) -> torch.Tensor:
         """Return the named parameter, float32 on the CPU; raise KeyError for a name the spec does not have."""
-        first = self._number[name]
-        wanted = list(self._shapes)[first : first + 1 + torch.get_num_threads()]
-        for one in self._ahead.keys() - set(wanted):
-            self._ahead.pop(one).cancel()
-        for one in wanted:
-            if one not in self._ahead:
-                self._ahead[one] = _threads().submit(self._draw_and_hash, one)
+        if name not in self._ahead:
+            if name in self._announced:  # requested out of turn
+                self._announced.remove(name)
+            self._draw_ahead(name)
+        while self._announced and len(self._ahead) <= torch.get_num_threads():
+            self._draw_ahead(self._announced.pop())
         tensor, self.digests[name] = self._ahead.pop(name).result()
         return tensor
+
+    def _draw_ahead(self, name: str) -> None:
+        self._ahead[name] = _threads().submit(self._draw_and_hash, name)
 
     def _draw_and_hash(self, name: str) -> tuple[torch.Tensor, str]:
         tensor = self._draw(name, self._shapes[name])
@@ -103,6 +110,12 @@ class EqualWeights:
 def _threads() -> ThreadPoolExecutor:
     """Return the threads of this process; not a source's own, because NeMo copies its callbacks with their sources."""
     return ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="weights")
+
+
+def announce(source: WeightSource, names: Iterable[str]) -> None:
+    """Tell a source that draws ahead which parameters will be requested, in order; other sources need not know."""
+    if isinstance(source, EqualWeights):
+        source.announce(names)
 
 
 def combined_digest(digests: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_model import GPTModel
 
-from train.common.weights import WeightSource
+from train.common.weights import WeightSource, announce
 from utils.models import ModelSpec
 
 _EMBEDDING = "embedding.word_embeddings.weight"
@@ -36,6 +36,7 @@ _SIMPLE_IN_LAYER = {
 }
 _EXPERT = re.compile(r"mlp\.experts\.(?:local_experts\.(\d+)\.(linear_fc[12])\.weight|(linear_fc[12])\.weight(\d+))")
 """A weight of one expert of a rank: in megatron-core's own layers, and in TransformerEngine's grouped products."""
+_QKV = "self_attention.linear_qkv."
 _ROW_PARALLEL = ("linear_proj.weight", "linear_fc2.weight")
 _REPLICATED = ("layernorm.weight", "layer_norm_weight")
 
@@ -48,8 +49,10 @@ def fill(model: GPTModel, spec: ModelSpec, source: WeightSource) -> None:
     """
     rank = parallel_state.get_tensor_model_parallel_rank()
     size = parallel_state.get_tensor_model_parallel_world_size()
-    for name, parameter in model.named_parameters():
-        part = part_of(_global_name(model, name), spec, source, rank, size)
+    named = {_global_name(model, name): parameter for name, parameter in model.named_parameters()}
+    announce(source, (wanted for name in named for wanted in names_of(name, spec)))
+    for name, parameter in named.items():
+        part = part_of(name, spec, source, rank, size)
         if part.shape != parameter.shape:
             raise ValueError(f"{name}: megatron-core has {tuple(parameter.shape)}, the spec gives {tuple(part.shape)}")
         parameter.copy_(part)
@@ -85,29 +88,36 @@ def _global_name(model: GPTModel, name: str) -> str:
     return f"decoder.layers.{layer.layer_number - 1}.{inside}"
 
 
-def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
+def names_of(name: str, spec: ModelSpec) -> list[str]:
+    """Return the names, in transformers, of the parameters that a parameter of megatron-core is made of, in order.
+
+    Raises KeyError for a parameter that the spec does not have.
+    """
     if name in _OUTSIDE_LAYERS:
         # of a tied model only a last pipeline stage of its own has an output layer, a copy of the embedding
         is_tied_output = spec.tie_word_embeddings and name == _OUTPUT_LAYER
-        return source(_OUTSIDE_LAYERS[_EMBEDDING if is_tied_output else name])
+        return [_OUTSIDE_LAYERS[_EMBEDDING if is_tied_output else name]]
     match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
     layer, inside = (f"model.layers.{match[1]}.", match[2]) if match else ("", name)
     if inside in _SIMPLE_IN_LAYER:
-        return source(layer + _SIMPLE_IN_LAYER[inside])
+        return [layer + _SIMPLE_IN_LAYER[inside]]
+    if inside.startswith(_QKV):
+        kind = inside.removeprefix(_QKV)
+        return [f"{layer}self_attn.{letter}_proj.{kind}" for letter in "qkv"]
     if of_expert := _EXPERT.fullmatch(inside):
         layer, inside = f"{layer}mlp.experts.{of_expert[1]}.", f"mlp.{of_expert[2]}.weight"
     elif inside.startswith("mlp."):
         layer += "mlp."
     if inside == "mlp.linear_fc1.weight":
-        return torch.cat([source(f"{layer}gate_proj.weight"), source(f"{layer}up_proj.weight")])
+        return [f"{layer}gate_proj.weight", f"{layer}up_proj.weight"]
     if inside == "mlp.linear_fc2.weight":
-        return source(f"{layer}down_proj.weight")
-    if inside in ("self_attention.linear_qkv.weight", "self_attention.linear_qkv.bias"):
-        return _grouped_qkv(layer, inside.rsplit(".", 1)[1], spec, source)
+        return [f"{layer}down_proj.weight"]
     raise KeyError(f"{name}: no such parameter in {spec.name}")
 
 
-def _grouped_qkv(layer: str, kind: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
-    parts = [source(f"{layer}self_attn.{letter}_proj.{kind}") for letter in "qkv"]
-    groups = [part.reshape(spec.num_query_groups, -1, *part.shape[1:]) for part in parts]
-    return torch.cat(groups, dim=1).reshape(-1, *parts[0].shape[1:])
+def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
+    parts = [source(one) for one in names_of(name, spec)]
+    if _QKV in name:
+        parts = [part.reshape(spec.num_query_groups, -1, *part.shape[1:]) for part in parts]
+        return torch.cat(parts, dim=1).flatten(0, 1)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -229,12 +229,13 @@ def write_weights(
     import torch
 
     from train.common.weights import EqualWeights, combined_digest
-    from train.mega.weights import part_of
+    from train.mega.weights import names_of, part_of
 
     source = EqualWeights(spec, seed, std)
     for stage, rank, group in itertools.product(range(pipeline), range(tensor), range(expert)):
         share = spec.num_experts // expert
-        names = _names(spec, stage, pipeline, range(group * share, (group + 1) * share))
+        names = [*_names(spec, stage, pipeline, range(group * share, (group + 1) * share))]
+        source.announce(wanted for _, name in names for wanted in names_of(name, spec))
         weights = {here: part_of(name, spec, source, rank, tensor) for here, name in names}
         of_stage = f"_{stage:03d}" if pipeline > 1 else ""
         of_group = f"_{group:03d}" if expert > 1 else ""

@@ -35,7 +35,7 @@ from torchtitan.trainer import Trainer
 
 from train.common.adamw import WarmupCosine
 from train.common.loading import LabelledSamples, loader_of_rank
-from train.common.weights import WeightSource, shapes
+from train.common.weights import WeightSource, announce, shapes
 from train.job.report import MismatchError
 from train.settings_map.map import overrides, set_field
 from utils.models import ModelSpec
@@ -185,6 +185,7 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
     together: dict[str, list[str]] = {}  # the experts of a layer are one parameter
     for name in shapes(spec):
         together.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.", name), []).append(name)
+    announce(source, (name for names in together.values() for name in names))
     for name, names in together.items():
         # from_hf knows weights only; a class with biases keeps the order of channels, so they go where their weights do
         ((converted, tensor),) = adapter.from_hf(

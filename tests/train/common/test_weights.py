@@ -1,5 +1,6 @@
 """INIT=equal: every framework starts from the same numbers, whatever it calls them and however it cuts them."""
 
+import random
 import re
 
 import pytest
@@ -96,13 +97,48 @@ def test_warm_up_and_cosine_by_hand(rule, steps_done, factor):
     assert rule(steps_done) == pytest.approx(factor, abs=1e-12)
 
 
-def test_weights_that_were_drawn_ahead_and_not_asked_for_are_dropped(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    spec = models.get("llama", "tiny")
-    source = EqualWeights(spec, 42, 0.02)
-    for name in reversed(shapes(spec)):
+@pytest.fixture
+def drawn(monkeypatch):
+    """Names of the weights that are drawn, with three threads."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    names, draw = [], EqualWeights._draw
+    monkeypatch.setattr(EqualWeights, "_draw", lambda self, name, shape: (names.append(name), draw(self, name, shape))[1])
+    return names
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_are_drawn_once_each_in_whatever_order_they_are_requested(drawn, seed, is_announced):
+    spec = models.get("qwen3moe", "tiny")
+    source, names = EqualWeights(spec, 42, 0.02), list(shapes(spec))
+    random.Random(seed).shuffle(names)
+    if is_announced:
+        source.announce(names)
+    for name in names:
         source(name)
-    assert len(source._ahead) <= 2
+        assert len(source._ahead) <= 3, "as many ahead as there are threads"
+    assert sorted(drawn) == sorted(names) == sorted(source.digests)
+
+
+def test_an_order_that_was_announced_and_is_not_kept_still_draws_once_each(drawn):
+    spec = models.get("llama", "tiny")
+    source, names = EqualWeights(spec, 42, 0.02), list(shapes(spec))
+    source.announce(names)
+    for name in reversed(names):
+        source(name)
+    assert sorted(drawn) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen", "qwen3moe"])
+def test_a_framework_announces_exactly_what_it_requests(drawn, monkeypatch, name):
+    spec = models.get(name, "tiny")
+    requests, call = [], EqualWeights.__call__
+    monkeypatch.setattr(EqualWeights, "__call__", lambda self, one: (requests.append(one), call(self, one))[1])
+    source = EqualWeights(spec, 42, 0.02)
+    announced = []
+    monkeypatch.setattr(EqualWeights, "announce", lambda self, names: announced.extend(names))
+    fill(build_model(spec, draw_weights=False), source)
+    assert requests == announced and sorted(requests) == sorted(shapes(spec))
 
 
 PARTS = {
