@@ -37,7 +37,7 @@ from train.prim import install as prim_install, yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import is_done, resolve, with_micro_batch
 from train.settings_map import map as frameworks
-from utils import arguments
+from utils import arguments, readings
 from utils.arguments import Parser, first_line, refusing
 from utils.dataset.gpt_dataset import check_epochs, describe
 from utils.dataset.place import data_prefix
@@ -109,7 +109,11 @@ def main() -> int:
         }
 
         def complete(result: dict[str, Any]) -> dict[str, Any]:
-            result["energy_metrics"] = section.of_result(attempt.job, result)
+            energy, why = readings.attempt(lambda: section.of_result(attempt.job, result))
+            if energy is None:
+                energy = section.unknown(why)
+                result["warnings"].append(f"energy: {why}")
+            result["energy_metrics"] = energy
             result["provenance"] |= {key: value for key, value in names.items() if value}
             return job_checks.with_conditions(result, job.config, *before, is_interrupted=bool(stop))
 
@@ -189,7 +193,9 @@ def _run_sampled(
             return run(job, command, environment, stop)
     finally:
         of_frameworks = (log.with_name("hf_trainer"), profile_folder(job))
-        note_trees(*of_frameworks, *log.parent.glob(f"{log.stem}[._]*"))
+        _, why = readings.attempt(lambda: note_trees(*of_frameworks, *log.parent.glob(f"{log.stem}[._]*")))
+        if why:
+            print(f"warning: {job.name}: its files are not listed as the suite's own: {why}", file=sys.stderr)
 
 
 def _changed_data(job: Job, manifest: Mapping[str, Any]) -> str | None:

@@ -3,26 +3,37 @@
 The kernels that a training has used are read from the libraries when its steps have run.
 
 TransformerEngine keeps its last choice in a mapping of its module for attention, under the same names in 2.4.0, 2.8.0,
-2.12.0, 2.16.0 and 2.20.2 and in ROCm's fork; it sets one of the three `use_..._attention` and clears the others.
+2.12.0, 2.16.0 and 2.20.2 and in ROCm's fork; it sets one of the three `use_..._attention` and clears the others. Its
+fused backend is an enumeration of its C++ up to 2.18, of Python in 2.19, and a plain number from 2.20.0 on.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import sys
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend
+
+from utils.readings import attempt
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """dtypes of torch by the values of PRECISION, OPTIMIZER_STATE and GRADIENT_DTYPE."""
 PRECISIONS = {dtype: name for name, dtype in DTYPES.items()}
 """Names of the suite by dtype."""
 ENGINE = "transformer_engine"
+KEYS = ("attention_backend", "attention_library", "float32_matmul_precision")
+"""Keys of `resolved_config` that are read when the steps have run."""
 _CHOICE = (f"{ENGINE}.pytorch.attention.dot_product_attention", "_attention_backends")
+_FUSED_MODULE = f"{ENGINE}.pytorch.cpp_extensions.fused_attn"
+MAPS = Path("/proc/self/maps")
+_CUDNN = re.compile(r"/\S*/libcudnn\.so[.\d]*$", re.MULTILINE)
 FUSED = {
     "F16_max512_seqlen": ("fused", "cudnn"),
     "F16_arbitrary_seqlen": ("fused", "cudnn"),
@@ -44,46 +55,74 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def read(built: Mapping[str, Any]) -> dict[str, str]:
+def read(built: Mapping[str, Any]) -> dict[str, Any]:
     """Return `attention_backend`, `float32_matmul_precision` and, where it is known, `attention_library`.
 
     `built` is the `resolved_config` of the training, whose `attention_backend` is what was read before its first step.
+    What cannot be read is None, or has its known part alone, with the reason in `reasons`, which is absent without one.
     """
-    layers, asked = str(built["attention_backend"]).partition(":")[::2]
-    kernel, library = _of_engine(asked) if layers == ENGINE else (asked, _of_torch(asked))
-    return {
-        "attention_backend": f"{layers}:{kernel}" if kernel else layers,
-        **({"attention_library": library} if library else {}),
-        "float32_matmul_precision": _float32_products(built),
-    }
+    reasons = {}
+    found = {"attention_backend": built["attention_backend"]}
+    if found["attention_backend"] is not None:
+        layers, _, asked = found["attention_backend"].partition(":")
+        chosen = _of_engine(asked) if layers == ENGINE else Chosen(asked, _of_torch(asked))
+        found["attention_backend"] = f"{layers}:{chosen.kernel}" if chosen.kernel else layers
+        if chosen.why:
+            reasons["attention_backend"] = chosen.why
+        if chosen.library:
+            version, why = attempt(torch.backends.cudnn.version) if chosen.library == "cudnn" else (None, "")
+            found["attention_library"] = f"{chosen.library} {version}" if version else chosen.library
+            if why:
+                reasons["attention_library"] = f"its version is unknown: {why}"
+    found["float32_matmul_precision"], why = attempt(lambda: _float32_products(built))
+    if why:
+        reasons["float32_matmul_precision"] = why
+    return {**found, "reasons": reasons} if reasons else found
 
 
-def _of_engine(asked: str) -> tuple[str, str | None]:
+class Chosen(NamedTuple):
+    """A kernel and its library, None where that is unknown, with the reason where the name of the kernel is a guess."""
+
+    kernel: str
+    library: str | None
+    why: str = ""
+
+
+def _of_engine(asked: str) -> Chosen:
     """Return kernel and library of TransformerEngine's attention; what was asked of it where it does not tell."""
     module, name = _CHOICE
     choice = getattr(sys.modules.get(module), name, {})
     if choice.get("use_flash_attention"):
         version = choice["flash_attention_backend"]
-        return "flash", "flash_attn" if version is None else f"flash_attn {version}"
+        return Chosen("flash", "flash_attn" if version is None else f"flash_attn {version}")
     if choice.get("use_fused_attention"):
-        backend = choice["fused_attention_backend"].name.removeprefix("NVTE_")
-        kernel, library = FUSED.get(backend, (f"fused_{backend.lower()}", None))
-        return kernel, _with_version(library)
-    return ("unfused", "torch") if choice.get("use_unfused_attention") else (asked, None)
+        backend, why = attempt(lambda: _fused_name(choice["fused_attention_backend"]))
+        if backend is None:
+            return Chosen("fused", None, f"TransformerEngine's name of its fused attention is unknown: {why}")
+        return Chosen(*FUSED.get(backend, (f"fused_{backend.lower()}", None)))
+    return Chosen("unfused", "torch") if choice.get("use_unfused_attention") else Chosen(asked, None)
+
+
+def _fused_name(backend: Any) -> str:
+    """Return TransformerEngine's name of a fused backend, which is an enumeration or, from 2.20 on, its number."""
+    if not hasattr(backend, "name"):
+        backend = sys.modules[_FUSED_MODULE].FusedAttnBackend(backend)
+    return str(backend.name).removeprefix("NVTE_")
 
 
 def _of_torch(kernel: str) -> str | None:
-    if kernel == "cudnn":
-        return _with_version(kernel)
     if kernel in ("flash", "efficient") and torch.version.hip:
-        preferred: Any = torch.backends.cuda.preferred_rocm_fa_library()
-        return ROCM_LIBRARIES.get(preferred.name)
+        preferred, _ = attempt(torch.backends.cuda.preferred_rocm_fa_library)
+        return ROCM_LIBRARIES.get(getattr(preferred, "name", ""))
+    if kernel == "cudnn":
+        return kernel
     return "torch" if kernel else None
 
 
-def _with_version(library: str | None) -> str | None:
-    """Return the library; cuDNN with the version that torch has loaded, 9.14.0 as 91400."""
-    return f"{library} {torch.backends.cudnn.version()}" if library == "cudnn" else library
+def loaded_cudnn() -> dict[str, int]:
+    """Return the version of each cuDNN library that this process has loaded, 9.14.0 as 91400, by its folder."""
+    maps = MAPS.read_text(encoding="utf8", errors="replace")
+    return {str(Path(path).parent): ctypes.CDLL(path).cudnnGetVersion() for path in sorted(set(_CUDNN.findall(maps)))}
 
 
 def _float32_products(built: Mapping[str, Any]) -> str:
@@ -102,8 +141,10 @@ def _float32_products(built: Mapping[str, Any]) -> str:
 
 def sdpa_kernel(
     heads: int, groups: int, length: int, width: int, dtype: torch.dtype, device: Any, *, has_mask: bool = False
-) -> str:
+) -> str | None:
     """Return the name of torch's kernel (flash, cudnn, efficient or math) for the attention of one sequence.
+
+    None where torch does not tell it: the function that it is asked by is not public.
 
     `heads` are those of the queries, `groups` those of keys and values, `width` is that of a head. The attention is
     causal, by a mask or by torch's own argument.
@@ -114,8 +155,12 @@ def sdpa_kernel(
 
     key = like(groups)
     mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if has_mask else None
-    chosen = torch._fused_sdp_choice(like(heads), key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads)
-    return SDPBackend(chosen).name.lower().removesuffix("_attention")
+    chosen, _ = attempt(
+        lambda: SDPBackend(
+            torch._fused_sdp_choice(like(heads), key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads)
+        )
+    )
+    return None if chosen is None else chosen.name.lower().removesuffix("_attention")
 
 
 def policy_of(layer: Any) -> MixedPrecisionPolicy | None:

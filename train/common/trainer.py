@@ -36,6 +36,7 @@ from utils.hardware import detect as hardware
 from utils.models import ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
+from utils.readings import attempt
 from utils.results import raw_samples
 from utils.settings.config import RunConfig, load
 from utils.settings.profiling import TORCH
@@ -49,11 +50,13 @@ into what is built; a framework that fills them in while it builds leaves it out
 """
 NOT_COMPARED = ("optimizer", "attention_backend")
 """Keys that a framework takes as a name and that are read back as the object built from it."""
+NO_KERNEL = "this torch does not tell which kernel of attention it takes"
 ABSENT = {
     "rope_scaling": "this model has plain rotary frequencies",
     "sliding_window": "this model attends to every earlier token",
+    "attention_backend": NO_KERNEL,
 }
-"""Reason for each trait that a model lacks, for the `reasons` of its resolved configuration."""
+"""Reason for each key of the resolved configuration that may be None: of a trait that the model lacks, and others."""
 OF_TRAITS = (
     *("tie_word_embeddings", "query_key_norm", "num_experts", "experts_per_token"),
     *("shared_expert_size", "router_auxiliary_loss", "token_dropping"),  # no model here has one
@@ -89,7 +92,7 @@ class Framework(ABC):
 
     def start(self, config: RunConfig) -> None:
         """Start torch.distributed, and what must be there before anything is built."""
-        torch.distributed.init_process_group("gloo" if config.platform == "cpu" else "nccl")
+        init_process_group(config)
 
     @abstractmethod
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
@@ -115,6 +118,17 @@ class Framework(ABC):
             raise MismatchError(f"the framework built another model than {job.spec.name}: " + "; ".join(wrong))
 
 
+def init_process_group(config: RunConfig) -> None:
+    """Start torch.distributed by gloo or, with the GPU of this rank, by NCCL or RCCL.
+
+    Without its device torch guesses it from the number of the rank, which it warns of at each barrier.
+    """
+    if config.platform == "cpu":
+        torch.distributed.init_process_group("gloo")
+    else:
+        torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+
+
 @refusing((ConfigError, DataError))
 def main(framework: Framework) -> int:
     """Run one rank of one job; 0 for an ok result, 2 for bad input. Other errors write a result and propagate."""
@@ -134,18 +148,27 @@ def main(framework: Framework) -> int:
     command = shlex.join(["python", "-m", f"train.train_{framework.name}", *sys.argv[1:]])
     identity = job.identity(data.manifest["bin_sha256"])
     with JobReport(job, identity, command, is_reporter=is_reporter(config)) as report:
-        report.gpu_info = hardware.gpu_info(config.platform, config.num_gpus)
+        report.take_gpu_info(hardware.gpu_info(config.platform, config.num_gpus))
         train(framework, report, data)
-        report.resolved |= kernels.read(report.resolved)
+        read_kernels(report)
         finish_profile(job, report)
-    torch.distributed.barrier()  # a gloo rank that leaves first can abort the others
-    torch.distributed.destroy_process_group()
+        if report.is_reporter:
+            report.reading("end of the log", lambda: print_end(job, report))
+    _, why = attempt(leave)
+    if why:
+        print(f"    warning: the ranks did not part in order: {why}", file=sys.stderr)
     # Without the interpreter's shutdown. Seen once in some hundred jobs of two gloo ranks on a busy machine: a
     # library's thread still runs when its object is destroyed at the end of the interpreter. That aborts the process
     # (`terminate called without an active exception`) and would turn a complete measurement into a failure.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def leave() -> None:
+    """Leave the group of the ranks together: a gloo rank that leaves first can abort the others."""
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
 
 
 def is_reporter(config: RunConfig) -> bool:
@@ -166,6 +189,8 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
     def ready(built: Any, dataset: Any, fill: Callable[[WeightSource], None] | None = None) -> None:
         resolved = framework.facts(job, built)
         reasons = {key: why for key, why in ABSENT.items() if resolved[key] is None} | resolved.get("reasons", {})
+        if resolved["attention_backend"] is None:
+            report.warnings.append(f"attention_backend: {NO_KERNEL}")
         report.resolved = resolved | {"init": "native" if source is None else "equal", "reasons": reasons}
         report.check_resolved()
         if job.spec.num_experts:
@@ -176,13 +201,28 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
         digest = None if source is None else combined_digest(source.digests)
         report.fingerprint = fingerprint(job, data, dataset, digest)
         if report.is_reporter:
-            print_start(job, report)
+            report.reading("beginning of the log", lambda: print_start(job, report))
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()  # the peak of the steps, not of the building
 
     framework.run(job, data, source, report.recorder, ready)
-    if report.is_reporter:
-        print_end(job, report)
+
+
+def read_kernels(report: JobReport) -> None:
+    """Put the kernels that have run into `resolved`; what cannot be read has its reason there, and a warning."""
+    found, why = attempt(lambda: kernels.read(report.resolved))
+    if found is None:
+        found = {**dict.fromkeys(kernels.KEYS), "reasons": dict.fromkeys(kernels.KEYS, why)}
+    reasons = found.pop("reasons", {})
+    report.warnings += [f"{key}: {why}" for key, why in reasons.items()]
+    report.resolved |= found | {"reasons": report.resolved["reasons"] | reasons}
+    loaded = report.reading("cuDNN", kernels.loaded_cudnn) or {}
+    if len(loaded) > 1:
+        versions = " and ".join(f"{version} of {folder}" for folder, version in loaded.items())
+        report.warnings.append(
+            f"cuDNN: {versions} are loaded in one process, and either may run; put the folder of one of them first in "
+            "LD_LIBRARY_PATH"
+        )
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -231,14 +271,17 @@ def finish_profile(job: Job, report: JobReport) -> None:
     recorder = report.recorder
     if recorder is None or not isinstance(recorder.profile, StepRecording):
         return
-    files = gather_files(recorder.profile)
-    if not report.is_reporter or recorder.steps_done != job.config.train_iterations:
+    files = report.reading("profile", lambda: gather_files(recorder.profile))
+    if files is None or not report.is_reporter or recorder.steps_done != job.config.train_iterations:
         return
     folder, profile = recorder.profile.folder, recorder.profile.profile
     report.warnings += warnings_of(files)
     if profile.tool == TORCH:
-        result = report.result("ok", None)
-        report.warnings += write_profile(folder, result, profile, recorder.profiled_seconds, files)
+
+        def write() -> list[str]:
+            return write_profile(folder, report.result("ok", None), profile, recorder.profiled_seconds, files)
+
+        report.warnings += report.reading("profile", write) or []
     print(f"    profile: {profile.text}, in {folder}", flush=True)
 
 
@@ -361,10 +404,11 @@ def print_end(job: Job, report: JobReport) -> None:
     """Print the measurements."""
     result = report.result("ok", None)
     speed, losses = result["performance_metrics"], result["loss_values"]
+    peak_gb = result["memory_metrics"]["peak_memory_allocated_gb"]
+    peak = "peak unknown" if peak_gb is None else f"peak {peak_gb:.1f} GB"
     print(
         f"=== {job.name}: {speed['avg_step_time_seconds']:.3f} s a step, "
-        f"{speed['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU, loss {losses[0]:.4f} -> {losses[-1]:.4f}, "
-        f"peak {result['memory_metrics']['peak_memory_allocated_gb']:.1f} GB",
+        f"{speed['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU, loss {losses[0]:.4f} -> {losses[-1]:.4f}, {peak}",
         flush=True,
     )
     for warning in result["warnings"]:

@@ -172,7 +172,7 @@ def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, flo
     ).__dict__
 
 
-def _attention_backend(training: Any) -> str:
+def _attention_backend(training: Any) -> str | None:
     """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training.
 
     transformers makes a mask for a sequence as long as the window or longer (`_ignore_causal_mask_sdpa` of
@@ -190,7 +190,7 @@ def _attention_backend(training: Any) -> str:
     seen = heads if has_mask else groups
     dtype = _dtypes(training)[0]
     kernel = sdpa_kernel(heads, seen, length, attention.head_dim, dtype, model.device, has_mask=has_mask)
-    return f"{implementation}:{kernel}"
+    return None if kernel is None else f"{implementation}:{kernel}"
 
 
 def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:

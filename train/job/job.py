@@ -27,6 +27,7 @@ from utils.models import ModelSpec
 from utils.own_files import note
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code, sha256_json
+from utils.readings import attempt
 from utils.results import schema, store
 from utils.results.performance import RunsRule
 from utils.results.schema import NO_ENERGY
@@ -113,11 +114,16 @@ class Job:
     ) -> dict[str, Any]:
         """Return a result without measurements, with `reason` beside every null (format: utils/results/schema.py)."""
         reasons = {"reasons": {"*": reason or "not measured"}}
+        ended = utc_now()
+        provenance, why = attempt(lambda: origin.describe(command, started, ended))
+        if provenance is None:
+            known = {"command": command, "started_utc": started, "finished_utc": ended}
+            provenance = schema.unknown("provenance", why) | known
         return {
             "schema_version": schema.SCHEMA_VERSION,
             "status": status,
             "reason": reason,
-            "warnings": [],
+            "warnings": [f"provenance: {why}"] if why else [],
             "platform": self.config.platform,
             "framework": self.framework,
             "model": self.model,
@@ -136,7 +142,7 @@ class Job:
             | {"reasons": dict.fromkeys(schema.SECTIONS["energy_metrics"], NO_ENERGY)},
             **{key: [] for key in schema.SAMPLES},
             "fingerprint": dict.fromkeys(schema.SECTIONS["fingerprint"]) | reasons,
-            "provenance": origin.describe(command, started, utc_now()),
+            "provenance": provenance,
             "repeats": self.rule.as_dict(),
         }
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from utils.readings import attempt
 from utils.results.raw_samples import format_profiled, format_step
 from utils.settings.profiling import PROFILED
 
@@ -133,6 +134,8 @@ class ExpertTokens:
         """Counts of each finished step, summed over layers and micro batches of this rank, on its device."""
         self.of_all_ranks: list[list[int]] = []
         """The same of all ranks; empty until `merge_ranks`, which a training that fails never reaches."""
+        self.why_unknown = ""
+        """Reason where the counts could not be added up."""
         self._counts: Any = 0
         for module, count in routers:
             module.register_forward_hook(lambda _, __, output, count=count: self._add(count(output)))
@@ -188,6 +191,8 @@ class StepRecorder:
         self.peak_allocated_gb: float | None = None
         self.peak_reserved_gb: float | None = None
         self.avg_allocated_gb: float | None = None
+        self.why_no_memory = ""
+        """Reason where the figures of the memory could not be read."""
         self.memory_scope = "this rank"
         self._title = title
         self.is_reporter = is_reporter
@@ -316,30 +321,37 @@ class StepRecorder:
         self.note_memory()
         import torch
 
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            self._merge_samples(loss_group)
+        if self.experts is not None:  # last: if it fails on one rank only, the losses are merged already
+            _, self.experts.why_unknown = attempt(self.experts.merge_ranks)
+
+    def _merge_samples(self, loss_group: Any) -> None:
+        import torch
+
         distributed = torch.distributed
-        if self.experts is not None:
-            self.experts.merge_ranks()
-        if not distributed.is_initialized() or distributed.get_world_size() == 1:
-            return
         where = "cuda" if distributed.get_backend() == "nccl" else "cpu"
         losses = torch.tensor(self.samples.loss_values, dtype=torch.float64, device=where)
         distributed.all_reduce(losses, group=loss_group)
         self.samples.loss_values = (losses / distributed.get_world_size(loss_group)).tolist()
-        memory = [self.avg_allocated_gb or 0.0, self.peak_allocated_gb or 0.0, self.peak_reserved_gb or 0.0]
+        figures = (self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb)
+        memory = [math.inf if figure is None else figure for figure in figures]  # unknown on one rank is unknown of all
         waits = [UNKNOWN if wait is None else wait for wait in self.samples.data_wait_seconds]
         largest = torch.tensor([*memory, *waits], dtype=torch.float64, device=where)
         distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
-        self.avg_allocated_gb, self.peak_allocated_gb, reserved, *waits = largest.tolist()
+        memory, waits = largest[:3].tolist(), largest[3:].tolist()
         self.samples.data_wait_seconds = [None if wait == UNKNOWN else wait for wait in waits]
-        self.peak_reserved_gb = None if self.peak_reserved_gb is None else reserved
+        self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = (
+            None if figure == math.inf else figure for figure in memory
+        )
         self.memory_scope = "largest over ranks"
 
     def note_memory(self) -> None:
-        """Read this rank's memory figures."""
+        """Read this rank's memory figures; peaks that cannot be read are None, with the reason in `why_no_memory`."""
         allocated = self.samples.allocated_gb
         self.avg_allocated_gb = statistics.fmean(allocated) if allocated else None
-        self.peak_allocated_gb = self.device.peak_allocated_gb()
-        self.peak_reserved_gb = self.device.peak_reserved_gb()
+        peaks, self.why_no_memory = attempt(lambda: (self.device.peak_allocated_gb(), self.device.peak_reserved_gb()))
+        self.peak_allocated_gb, self.peak_reserved_gb = peaks or (None, None)
 
     def _print_progress(self, step: int, seconds: float | None, loss: float) -> None:
         """Print the line of a step; `seconds` is None for a profiled one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,17 @@ from typing import Any
 
 from train.job.job import Job, disk_reason, utc_now
 from train.job.outcome import Attempt, advice_of, write_of_rank
-from train.job.recorder import CLOCK_KEY, Device, NonFiniteError, Samples, StepRecorder, clock
+from train.job.recorder import (
+    CLOCK_KEY,
+    Device,
+    ExpertTokens,
+    NonFiniteError,
+    Samples,
+    StepRecorder,
+    clock,
+)
+from utils.readings import Value, attempt
+from utils.results import schema
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
 from utils.settings.config import RunConfig
@@ -19,6 +30,7 @@ from utils.settings.keys import in_results
 
 REASON_LINES = 6
 ONE_STEADY_STEP = "one steady step has no spread"
+NO_ALLOCATOR = "no caching allocator on a CPU"
 NO_DATA_WAIT = "the framework does not tell how long it waits for samples"
 
 
@@ -69,8 +81,8 @@ class JobReport(AbstractContextManager["JobReport"]):
     def _report_failure(self, error: BaseException) -> None:
         status, reason = self.classified(error)
         if status == "oom":
-            held = memory_at(self.recorder.device if self.recorder else None)
-            reason += f"\n{held}; {advice_of(self.job, self.gpu_info)}"
+            held, why = attempt(lambda: memory_at(self.recorder.device if self.recorder else None))
+            reason += f"\n{held or f'the memory in use is unknown ({why})'}; {advice_of(self.job, self.gpu_info)}"
         write_of_rank(self._attempt, self.result(status, reason))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
@@ -85,6 +97,19 @@ class JobReport(AbstractContextManager["JobReport"]):
             return "oom", reason
         folders = [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))]
         return "failed", disk_reason(error, folders) or reason
+
+    def take_gpu_info(self, found: dict[str, Any]) -> None:
+        """Take the `gpu_info` of the result; what is unknown of a GPU is a warning."""
+        self.gpu_info = found
+        if found["software_stack"] != "cpu":
+            self.warnings += [f"gpu: {key}: {why}" for key, why in found["reasons"].items() if found[key] is None]
+
+    def reading(self, what: str, read: Callable[[], Value]) -> Value | None:
+        """Return what `read` returns; None, with a warning in the result, where it raises (utils/readings.py)."""
+        value, why = attempt(read)
+        if why:
+            self.warnings.append(f"{what}: {why}")
+        return value
 
     def check_complete(self) -> None:
         """Raise IncompleteError where a step is missing."""
@@ -134,18 +159,34 @@ class JobReport(AbstractContextManager["JobReport"]):
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
         if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
             result["warnings"].append(warning)
-        if recorder.experts is not None and recorder.experts.of_all_ranks:
-            spec, tokens = self.job.spec, self.job.config.tokens_per_step
-            result["experts"] = recorder.experts.section(tokens * spec.num_layers * spec.experts_per_token)
+        if recorder.experts is not None:
+            self._add_experts(result, recorder.experts)
         reserved = recorder.peak_reserved_gb
         of_profiler = ", the profiler's own included" if excluded and reserved is None else ""
-        result["memory_metrics"] = {
+        figures = {
             "avg_memory_allocated_gb": recorder.avg_allocated_gb,
             "peak_memory_allocated_gb": recorder.peak_allocated_gb,
             "peak_memory_reserved_gb": reserved,
-            "source": f"{recorder.device.source}, {recorder.memory_scope}{of_profiler}",
-            "reasons": {} if reserved is not None else {"peak_memory_reserved_gb": "no caching allocator on a CPU"},
         }
+        reasons = {} if reserved is not None else {"peak_memory_reserved_gb": NO_ALLOCATOR}
+        if recorder.peak_allocated_gb is None:
+            reasons = dict.fromkeys(figures, recorder.why_no_memory or "another rank could not read it")
+            result["warnings"].append(f"memory: {reasons['peak_memory_allocated_gb']}")
+        source = f"{recorder.device.source}, {recorder.memory_scope}{of_profiler}"
+        result["memory_metrics"] = {**figures, "source": source, "reasons": reasons}
+
+    def _add_experts(self, result: dict[str, Any], experts: ExpertTokens) -> None:
+        """Add the section `experts`, null with its reason where it is unknown; a training that failed has none."""
+        section, why = None, experts.why_unknown
+        if experts.of_all_ranks:
+            spec = self.job.spec
+            chosen_in_a_step = self.job.config.tokens_per_step * spec.num_layers * spec.experts_per_token
+            section, why = attempt(lambda: experts.section(chosen_in_a_step))
+        if why:
+            section = schema.unknown("experts", why)
+            result["warnings"].append(f"experts: {why}")
+        if section is not None:
+            result["experts"] = section
 
 
 def add_samples(result: dict[str, Any], samples: Samples, config: RunConfig, loop_seconds: float | None) -> None:

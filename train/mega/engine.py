@@ -25,6 +25,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from utils.errors import ConfigError
+from utils.readings import reason_of
 
 PACKAGE = "transformer_engine"
 
@@ -105,7 +106,7 @@ def reason_against() -> str | None:
     except ModuleNotFoundError:
         return "TransformerEngine is not installed"
     except Exception as error:  # noqa: BLE001 - its import loads libraries of CUDA, which fail in many ways
-        return f"TransformerEngine cannot be imported: {_first_line(error)}"
+        return f"TransformerEngine cannot be imported: {reason_of(error)}"
     text = str(getattr(package, "__version__", "of unknown version"))
     try:
         version = Version(text)
@@ -113,7 +114,7 @@ def reason_against() -> str | None:
     except InvalidVersion:
         return f"TransformerEngine {text}: megatron-core cannot read this version"
     except Exception as error:  # noqa: BLE001 - as above
-        return f"TransformerEngine {text} cannot be imported: {_first_line(error)}"
+        return f"TransformerEngine {text} cannot be imported: {reason_of(error)}"
     missing = [place for place in lacking if place is not None]
     return f"TransformerEngine {text} lacks {', '.join(missing)}" if missing else None
 
@@ -134,7 +135,3 @@ def is_chosen(layers: str, *, has_gpu: bool) -> bool:
     if layers == "te" and reason is not None:
         raise ConfigError(f"LAYERS=te: {reason}; use LAYERS=local or auto")
     return layers != "local" and reason is None
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"

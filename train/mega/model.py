@@ -17,6 +17,7 @@ from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from train.common.trainer import init_process_group
 from train.mega import engine, kernels, recompute
 from train.mega.attention import local_layer
 from train.settings_map.row import transformer_settings
@@ -47,7 +48,7 @@ class OneCopyOfLogits(GPTModel):
 def initialize_parallel(config: RunConfig) -> None:
     """Start torch.distributed (gloo or nccl), megatron-core's process groups and its random generators."""
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo" if config.platform == "cpu" else "nccl")
+        init_process_group(config)
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=config.tensor_parallel_size,

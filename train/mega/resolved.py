@@ -244,7 +244,7 @@ def _count_once(parameters: Iterable[torch.Tensor]) -> int:
     return int(total)
 
 
-def _attention_backend(gpt: GPTModel) -> str:
+def _attention_backend(gpt: GPTModel) -> str | None:
     """Return the kernel of the local attention for one sequence of the training, asked of torch with such tensors."""
     attention, weight = gpt.decoder.layers[0].self_attention, next(gpt.parameters())
     heads, groups = attention.num_attention_heads_per_partition, attention.num_query_groups_per_partition
@@ -255,7 +255,8 @@ def _attention_backend(gpt: GPTModel) -> str:
             gpt.max_sequence_length, 1, count, head_dim, dtype=weight.dtype, device=weight.device, requires_grad=True
         )
 
-    return attention.core_attention.backend(like(heads), like(groups))
+    kernel: str | None = attention.core_attention.backend(like(heads), like(groups))
+    return kernel
 
 
 def _recompute(gpt: GPTModel) -> str:

@@ -15,6 +15,8 @@ from train.machine import conditions, job_processes
 from train.machine.conditions import Snapshot
 from train.machine.gpu_state import GpuProcess, GpuState
 from utils.errors import ConfigError
+from utils.readings import attempt
+from utils.results import schema
 from utils.results.schema import SLOWDOWNS
 from utils.settings.config import RunConfig
 
@@ -22,15 +24,23 @@ TOLERANCE = 0.01
 """Tools round caps to whole watts."""
 MOST_PROCESSES = 8
 GOVERNOR = "performance"
+NOT_READ_BEFORE = "the conditions could not be read before the job"
 
 
-def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot, list[str]]:
+def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot | None, list[str]]:
     """Check GPUs and machine, print warnings on stderr, and return the snapshot and the warnings after `earlier` ones.
 
-    Raises ConfigError with all warnings if STRICT is set.
+    The snapshot is None, with a warning, where it cannot be made. Raises ConfigError with all warnings if STRICT is
+    set.
     """
-    seen = conditions.take_snapshot(config.platform)
-    found = [*earlier, *warnings(config.platform, seen, config.nodes)]
+
+    def look() -> tuple[Snapshot, list[str]]:
+        seen = conditions.take_snapshot(config.platform)
+        return seen, warnings(config.platform, seen, config.nodes)
+
+    looked, why = attempt(look)
+    seen, here = looked or (None, [f"{NOT_READ_BEFORE}: {why}"])
+    found = [*earlier, *here]
     if found and config.strict:
         raise ConfigError(f"STRICT=1: {'; '.join(found)}; fix this, or set STRICT=0 to only record it in the result")
     for line in found:
@@ -39,16 +49,28 @@ def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot, li
 
 
 def with_conditions(
-    result: dict[str, Any], config: RunConfig, seen: Snapshot, found: list[str], *, is_interrupted: bool = False
+    result: dict[str, Any],
+    config: RunConfig,
+    seen: Snapshot | None,
+    found: list[str],
+    *,
+    is_interrupted: bool = False,
 ) -> dict[str, Any]:
     """Return the result of a job that has just ended with its conditions and the warnings `found` before it.
 
     After an interrupt there is no second snapshot, because the user is waiting.
     """
-    then = None if is_interrupted else conditions.take_snapshot(config.platform, is_before=False)
-    section = conditions.section(seen, then)
-    lines = found + (after(then, section["throttled_percent"]) if then else [])
-    new = [line for line in lines if line not in result["warnings"]]
+
+    def read() -> tuple[dict[str, Any], list[str]]:
+        if seen is None:
+            return schema.unknown("conditions", NOT_READ_BEFORE), []
+        then = None if is_interrupted else conditions.take_snapshot(config.platform, is_before=False)
+        section = conditions.section(seen, then)
+        return section, after(then, section["throttled_percent"]) if then else []
+
+    now, why = attempt(read)
+    section, lines = now or (schema.unknown("conditions", why), [f"conditions: {why}"])
+    new = [line for line in (*found, *lines) if line not in result["warnings"]]
     return result | {"warnings": result["warnings"] + new, "conditions": section}
 
 

@@ -32,6 +32,7 @@ from utils.files import written_whole
 from utils.logs.iterations import iterations
 from utils.logs.lines import IterationLine, Line, RunLog, value_of
 from utils.provenance.digests import sha256_file
+from utils.results import schema
 from utils.results.raw_samples import format_profiled, format_step
 from utils.settings.profiling import Profile, Trace
 
@@ -207,8 +208,7 @@ class LogReport(JobReport):
         result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         result["memory_metrics"] = memory(log, has_gpu=self.job.config.platform != "cpu")
         if self.job.spec.num_experts:
-            keys = ("tokens", "fullest_share")
-            result["experts"] = {**dict.fromkeys(keys), "reasons": dict.fromkeys(keys, NO_EXPERT_TOKENS)}
+            result["experts"] = schema.unknown("experts", NO_EXPERT_TOKENS)
 
 
 def _loop_seconds(samples: Samples, ends: Mapping[int, float]) -> float | None:
@@ -235,8 +235,7 @@ def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
     if not has_gpu:
         figures = "only the memory of a GPU, which is not there"
     why = f"Primus prints no peak over the run; it prints {figures or 'no memory figure at all'}"
-    keys = ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "peak_memory_reserved_gb")
-    return {**dict.fromkeys(keys), "source": "log of Primus", "reasons": dict.fromkeys(keys, why)}
+    return schema.unknown("memory_metrics", why) | {"source": "log of Primus"}
 
 
 def why_unproven(cache: Path, dataset: Any, arguments: Mapping[str, Any], prefix: Path) -> str | None:

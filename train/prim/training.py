@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.logs.reader import LogFormatError, read_log
 from utils.provenance.origin import speed_variables
+from utils.results import schema
 from utils.settings.config import ROOT
 
 POLL_SECONDS = 0.2
@@ -56,7 +58,7 @@ def main() -> int:
         try:
             report = LogReport(job, job.identity(data.manifest["bin_sha256"]), command)
             with report:
-                report.gpu_info = gpu_info
+                report.take_gpu_info(gpu_info)
                 train(report, plan, data, stop)
         except (PrimusError, IncompleteError, NonFiniteError, MismatchError) as error:
             print(f"{job.name}: {error}", file=sys.stderr)
@@ -75,7 +77,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
     given = environment(config, plan.gpu, of_launcher)
     if config.platform == "cpu":
         given |= cpu_environment(Path(python_of("prim", "cpu")), plan.workspace, given)
-    report.versions = plan.primus.versions(given)
+    report.versions = report.reading("versions", lambda: plan.primus.versions(given)) or {}
     _print_start(job, plan)
     follower = report.follower
     try:
@@ -85,9 +87,12 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
         _check_ending(report, exit_code, stop)
         if report.is_reporter:
             report.check_complete()
-            prove(report, plan.workspace / "index_cache", data, follower.arguments, weights_sha256)
+            cache = plan.workspace / "index_cache"
+            report.fingerprint = schema.unknown("fingerprint", "it could not be read, see the warnings")
+            report.reading("fingerprint", lambda: prove(report, cache, data, follower.arguments, weights_sha256))
             if config.profiled is not None:
-                report.warnings += take_profile(report, config.profiled, plan.workspace)
+                taken = partial(take_profile, report, config.profiled, plan.workspace)
+                report.warnings += report.reading("profile", taken) or []
     finally:
         if plan.checkpoint is not None:
             shutil.rmtree(plan.checkpoint, ignore_errors=True)

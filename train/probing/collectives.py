@@ -85,7 +85,8 @@ def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
     if platform != "cpu":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
-    dist.init_process_group("gloo" if platform == "cpu" else "nccl", timeout=timedelta(hours=2))
+    of_gpu: dict[str, Any] = {} if platform == "cpu" else {"device_id": device}  # else torch guesses it, and warns
+    dist.init_process_group("gloo" if platform == "cpu" else "nccl", timeout=timedelta(hours=2), **of_gpu)
     plan = [seconds]
     dist.broadcast_object_list(plan, src=0)
     rows = list(_rows(device, plan[0], ranks // local))

@@ -17,6 +17,7 @@ from typing import Any
 
 from train.job.job import disk_reason
 from utils.errors import ForeignFileError
+from utils.readings import attempt
 from utils.results import store
 from utils.settings import profiling
 from utils.settings.profiling import NO_PROFILE, Profile, Trace
@@ -53,7 +54,9 @@ class StepRecording:
         """Stop the tool, write its files, and wait for all ranks; a file that cannot be written has a reason."""
         import torch
 
-        self.stop_tool()
+        _, why = attempt(self.stop_tool)
+        if why:
+            self.miss(self.name, why)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
 

@@ -161,7 +161,7 @@ def _rope_scaling(rope: Any) -> dict[str, float] | None:
     ).__dict__
 
 
-def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str:
+def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str | None:
     """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training."""
     inner = attention.inner_attention
     if not isinstance(inner, ScaledDotProductAttention):
@@ -171,7 +171,8 @@ def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str
     length = training.dataloader.dataset.settings.sequence_length
     heads = attention.n_heads, attention.n_kv_heads
     with torch_attention.sdpa_kernel(inner.sdpa_backends, set_priority=True):
-        return f"torch_sdpa:{sdpa_kernel(*heads, length, attention.head_dim, dtype, training.device)}"
+        kernel = sdpa_kernel(*heads, length, attention.head_dim, dtype, training.device)
+    return None if kernel is None else f"torch_sdpa:{kernel}"
 
 
 def _fused_ops(training: Any, model: Any) -> dict[str, bool]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.hardware.devices import Device, find_device, recognised, short_name
+from utils.readings import attempt
 
 PLATFORMS = ("amd", "nvd", "cpu")
 TOOL_TIMEOUT_SECONDS = 60.0
@@ -138,19 +139,21 @@ def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
         )
     properties = torch.cuda.get_device_properties(0)
     is_amd = platform == "amd"
-    name, taken_for, device = _identified(names[0], properties, is_amd=is_amd)
+    identified, why = attempt(lambda: _identified(names[0], properties, is_amd=is_amd))
+    name, taken_for, device = identified or (names[0], "", None)
     if taken_for:
         print(f"note: device: {taken_for}", file=sys.stderr)
     version = torch.version.hip if is_amd else torch.version.cuda
     units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
-    unknown = f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
+    unknown = why or f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
+    driver_version, why = attempt(_amd_driver_version if is_amd else _nvidia_driver_version)
     return {
         "device_name": _Noted(taken_for, name) if taken_for else name or _Noted("torch gives no name"),
         "total_memory_gb": memory_gb,
         "gpu_cores": device.cores if device else _Noted(unknown),
         "software_stack": "rocm" if is_amd else "cuda",
         "software_version": version or _Noted("torch does not say"),
-        "driver_version": _amd_driver_version() if is_amd else _nvidia_driver_version(),
+        "driver_version": _Noted(why) if why else driver_version,
     }
 
 

@@ -72,7 +72,7 @@ def versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
+            found[package] = metadata.version(package) or "unknown"  # None where its own files lack it
     return found
 
 

@@ -254,6 +254,12 @@ MEASURED_WHEN_OK = (
 )
 
 
+def unknown(section: str, reason: str) -> dict[str, Any]:
+    """Return a section of which nothing is known, with one reason for every key."""
+    keys = SECTIONS.get(section) or OPTIONAL_SECTIONS[section]
+    return {**dict.fromkeys(keys), "reasons": dict.fromkeys(keys, reason)}
+
+
 def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
     """Return a result with each setting that is newer than the result, at the value that was used then.
 

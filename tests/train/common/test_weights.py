@@ -102,7 +102,9 @@ def drawn(monkeypatch):
     """Names of the weights that are drawn, with three threads."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     names, draw = [], EqualWeights._draw
-    monkeypatch.setattr(EqualWeights, "_draw", lambda self, name, shape: (names.append(name), draw(self, name, shape))[1])
+    monkeypatch.setattr(
+        EqualWeights, "_draw", lambda self, name, shape: (names.append(name), draw(self, name, shape))[1]
+    )
     return names
 
 
