@@ -24,12 +24,14 @@ class Effect(NamedTuple):
     platform: str = ""
     """Platform on which the row holds; empty for all."""
     beside: str = ""
-    """`NAME=value` of the same recipe: without it the row does not hold."""
+    """`NAME=value` of the same recipe, `*` for any value: without it the row does not hold."""
     precision: str = ""
     """Precision of the training in which the row holds; empty for all."""
 
 
 _CHECKS = "TORCH_NCCL_AVOID_RECORD_STREAMS=1"
+_SEGMENTS = "PYTORCH_CUDA_ALLOC_CONF=*"
+"""Of the same recipe; from torch 2.8 on, what the other variable turns on is the default, and it is not set."""
 _IMAGE = "AMD's image sets it (rocm/primus v26.4 to v26.5.1, Dockerfile)"
 _LAUNCHER = "AMD's own launcher has it (Primus, examples/run_pretrain.sh and runner/helpers/envs/base_env.sh)"
 _BRIDGE = "NVIDIA's own recipes have it (Megatron-Bridge 0.6.2, perf_recipes and recipes/utils/environment_utils.py)"
@@ -137,6 +139,7 @@ EFFECTS: tuple[Effect, ...] = (
         "PRIMUS_TURBO_AUTO_TUNE PRIMUS_HIPBLASLT_TUNING PRIMUS_HIPBLASLT_TUNING_STAGE", "*", MEANS, _LAUNCHER, "amd"
     ),
     Effect("NCCL_NVLS_ENABLE", "0", MEANS, f"{_NEMO}, with {_CHECKS}", "nvd", _CHECKS),
+    Effect("NCCL_NVLS_ENABLE", "0", MEANS, f"{_NEMO}, with {_SEGMENTS}", "nvd", _SEGMENTS),
     Effect("TORCH_NCCL_AVOID_RECORD_STREAMS TORCH_NCCL_HIGH_PRIORITY", "1", MEANS, _NEMO, "nvd"),
     Effect("NCCL_GRAPH_REGISTER", "0", MEANS, _BRIDGE, "nvd"),
     Effect("CUDA_DEVICE_MAX_CONNECTIONS", "1 8 32", MEANS, _BRIDGE, "nvd"),
@@ -265,7 +268,7 @@ def effect_of(name: str, environment: Mapping[str, object], platform: str, preci
             ("*" in row.values or value in row.values.split())
             and row.platform in ("", platform)
             and row.precision in ("", precision)
-            and (not beside or canonical(environment.get(beside, "")) == needed)
+            and (not beside or (beside in environment and needed in ("*", canonical(environment[beside]))))
         ):
             is_of_degree = row.kind == HANDICAP and row.values not in ("0", "1", value)
             return row.kind, f"{row.note}: {value}" if is_of_degree else row.note

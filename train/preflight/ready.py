@@ -7,7 +7,6 @@ the CUDA or ROCm that torch was built for needs is named in the plan.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import os
@@ -35,6 +34,8 @@ COMPILERS = ("gcc", "cc", "clang")
 
 ANSWER = "reason: "
 """Beginning of the line with the answer; libraries print lines of their own."""
+ANSWERED = "TPRIMAT_REASON_AGAINST_ENGINE"
+"""Variable with the answer of a parent process, empty if nothing speaks against TransformerEngine."""
 LEAST: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
     # NVIDIA, CUDA Compatibility, "Minor Version Compatibility", table 1:
     # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
@@ -107,15 +108,22 @@ def without_engine(config: RunConfig, framework: str) -> list[str]:
     return [f"mega: LAYERS={config.layers}: {reason}: {effect}; LAYERS=local on both sides makes them equal"]
 
 
-@functools.cache
 def _reason_against_engine() -> str:
     """Return the reason of train/mega/engine.py, empty if there is none.
 
-    TransformerEngine is imported in a process of its own, because it loads the libraries of CUDA or ROCm.
+    TransformerEngine is imported in a process of its own, because it loads the libraries of CUDA or ROCm. This takes
+    about ten seconds, so the processes that this one starts find the answer in their environment.
     """
     if importlib.util.find_spec("transformer_engine") is None:
         return "TransformerEngine is not installed"
-    code = f"from train.mega import engine; print({ANSWER!r} + (engine.reason_against() or ''))"
+    if ANSWERED not in os.environ:
+        os.environ[ANSWERED] = _imported_reason()
+    return os.environ[ANSWERED]
+
+
+def _imported_reason() -> str:
+    # torch first, as in the ranks: it brings the libraries of CUDA that TransformerEngine then finds
+    code = f"import torch; from train.mega import engine; print({ANSWER!r} + (engine.reason_against() or ''))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     for line in ran.stdout.splitlines():
         if line.startswith(ANSWER):

@@ -304,7 +304,6 @@ ENVIRONMENT: tuple[Variable, ...] = (
         "NVTE_CK_USES_BWD_V3", _on("amd", "1"), {"hf": Fixed(_on("amd", "1"), "no TransformerEngine that reads it")}
     ),
     Variable("TORCH_NCCL_HIGH_PRIORITY", _on("amd", "1")),
-    Variable("TORCH_NCCL_AVOID_RECORD_STREAMS", _on("nvd", "1")),
     # Megatron's recipe; hf and titan move their weights by NCCL in every layer, which the switch may speed up
     Variable("NCCL_NVLS_ENABLE", _on("nvd", "0"), {"hf": Fixed(None, _UNSET)}),
     *(
