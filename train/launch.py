@@ -61,6 +61,8 @@ KNOWN_WARNINGS = (
     "full scope is deprecated",
     "`torch.distributed",
     "The .grad attribute of a Tensor that is not a leaf",
+    *("invalid escape sequence", "MimoModelConfig is experimental", "Using a large number of experts"),
+    "Detected a Jax installation",  # of TransformerEngine, which is asked for PyTorch alone
     # of torch about calls of torchtitan on a CPU, and about its time limit for collectives
     *("In CPU autocast", "DTensor random operators", "DTensor manual_seed", "Set timeout is now only supported"),
 )

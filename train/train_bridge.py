@@ -35,7 +35,7 @@ from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
 from train.mega import resolved as mega_resolved, weights as mega_weights
-from train.mega.model import silence_known_messages
+from train.mega.model import KNOWN_MESSAGES
 from utils.settings.config import RunConfig
 
 LOSS = "lm loss"
@@ -92,7 +92,7 @@ class Bridge(trainer.Framework):
 
     def start(self, config: RunConfig) -> None:
         """Start torch.distributed in Bridge's place, so that it lives until the result is written."""
-        silence_known_messages()
+        trainer.silence(KNOWN_MESSAGES)
         super().start(config)
 
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:

@@ -49,6 +49,15 @@ def named(tokens: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]
     return {"input_ids": tokens, "labels": labels, "shift_labels": labels}
 
 
+OF_LIGER = {
+    # backends for devices that are not these, or that need a package which is not installed
+    "liger_kernel.backends.registry": (
+        "Backend impl 'liger_kernel.ops.backends._ascend",
+        "Backend impl 'liger_kernel.ops.backends._cutedsl",
+    ),
+    "transformers.configuration_utils": ("`use_return_dict` is deprecated",),  # by which liger asks
+}
+"""Messages of liger-kernel 0.8 that mean nothing for a run."""
 STACKED = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
 """Weights of one expert in a parameter of transformers' experts, one below the other."""
 
@@ -259,6 +268,11 @@ class HuggingFace(trainer.Framework):
     """transformers' models under its Trainer."""
 
     name = "hf"
+
+    def start(self, config: RunConfig) -> None:
+        """Start torch.distributed; the Trainer takes what it finds."""
+        trainer.silence(OF_LIGER)
+        super().start(config)
 
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
         """Build and train; several ranks shard the model when the training starts, and only then is all built."""

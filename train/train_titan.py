@@ -8,7 +8,6 @@ weights without weight decay are those of train_mega, given to torchtitan throug
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -87,7 +86,7 @@ class Titan(trainer.Framework):
 
     def start(self, config: RunConfig) -> None:
         """Start torch.distributed; torchtitan takes what it finds."""
-        logging.getLogger().addFilter(lambda record: not record.getMessage().startswith(MEANINGLESS))
+        trainer.silence({"root": MEANINGLESS})
         super().start(config)
 
     def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:

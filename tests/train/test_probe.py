@@ -114,9 +114,7 @@ def test_bad_input_is_one_line_and_2(
     assert line.startswith("error: ")
 
 
-@pytest.mark.parametrize(
-    ("platform", "name"), [("nvd", "PYTORCH_CUDA_ALLOC_CONF"), ("amd", "GPU_MAX_HW_QUEUES")]
-)
+@pytest.mark.parametrize(("platform", "name"), [("nvd", "PYTORCH_CUDA_ALLOC_CONF"), ("amd", "GPU_MAX_HW_QUEUES")])
 def test_the_probe_measures_with_the_variables_of_a_job(
     platform: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import logging
 import math
 import os
 import shlex
@@ -163,6 +164,13 @@ def main(framework: Framework) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def silence(messages: Mapping[str, tuple[str, ...]]) -> None:
+    """Drop messages that mean nothing for a run, by the name of their logger and their beginnings, and nothing else."""
+    for name, beginnings in messages.items():
+        logger = logging.getLogger(name)
+        logger.addFilter(lambda record, known=beginnings: not record.getMessage().startswith(known))  # type: ignore[misc]
 
 
 def leave() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import logging
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from train.common.trainer import init_process_group
+from train.common.trainer import init_process_group, silence
 from train.mega import engine, kernels, recompute
 from train.mega.attention import local_layer
 from train.settings_map.row import transformer_settings
@@ -27,11 +25,11 @@ from utils.settings.config import RunConfig
 
 KNOWN_MESSAGES = {
     # the model that all releases here and NVIDIA's own recipes have; its successor, HybridModel, is in 0.19 only
-    "megatron.core.models.gpt.gpt_model": "GPTModel IS DEPRECATED",
+    "megatron.core.models.gpt.gpt_model": ("GPTModel IS DEPRECATED",),
     # the layout is computed by DDP, as 0.16 does it
-    "megatron.core.distributed.distributed_data_parallel": "DistributedDataParallel: full_param_layout not provided",
+    "megatron.core.distributed.distributed_data_parallel": ("DistributedDataParallel: full_param_layout not provided",),
 }
-"""Beginnings of messages of 0.19 that mean nothing for a run, by the name of the logger."""
+"""Messages of 0.19 that mean nothing for a run, as `silence` takes them."""
 
 
 class OneCopyOfLogits(GPTModel):
@@ -60,13 +58,6 @@ def initialize_parallel(config: RunConfig) -> None:
     model_parallel_cuda_manual_seed(config.seed)
 
 
-@functools.cache
-def silence_known_messages() -> None:
-    """Drop `KNOWN_MESSAGES` and nothing else; call it before the model is built."""
-    for name, beginning in KNOWN_MESSAGES.items():
-        logging.getLogger(name).addFilter(lambda record, known=beginning: not record.getMessage().startswith(known))  # type: ignore[misc]
-
-
 def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     """Return this rank's part of the model, on its device, in the precision of the configuration.
 
@@ -91,7 +82,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         layer = local_layer(settings)
     if has_recipes:
         recompute.use_recipes(layer)
-    silence_known_messages()
+    silence(KNOWN_MESSAGES)
     if not hasattr(moe_utils, "te_general_gemm"):
         moe_utils.te_general_gemm = None  # 0.16.1 forgets it where TransformerEngine is missing
     model = OneCopyOfLogits(

@@ -101,7 +101,10 @@ def _profiler(*, with_memory: bool) -> Any:
     from torch.profiler import ProfilerActivity
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    return torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=with_memory)
+    # there is one cycle; `acc_events` only keeps torch from warning that events of earlier ones are dropped
+    return torch.profiler.profile(
+        activities=activities, record_shapes=True, profile_memory=with_memory, acc_events=True
+    )
 
 
 class TraceError(RuntimeError):
