@@ -6,6 +6,7 @@ Each function takes the trainer's module (`train.train_<framework>`), the notes 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import multiprocessing
 import sys
 import time
@@ -371,3 +372,24 @@ def note_frequencies(trainer: Any, notes: dict[str, Any]) -> None:
         return built
 
     _then(trainer, "build", noted)
+
+
+# Readers of what decides nothing about the work
+
+
+class BrokenReaderError(Exception):
+    """What a planted reader raises; nothing of the suite knows it."""
+
+
+def reader_fails(trainer: Any, notes: dict[str, Any], place: str) -> None:
+    """Have the function at a place, `module:name.name`, raise."""
+    module, names = place.split(":")
+    *owners, name = names.split(".")
+    owner: Any = importlib.import_module(module)
+    for one in owners:
+        owner = getattr(owner, one)
+
+    def fail(*arguments: Any, **keywords: Any) -> Any:
+        raise BrokenReaderError(f"planted in {name}\nand a second line")
+
+    setattr(owner, name, fail)

@@ -248,7 +248,6 @@ LARGEST_INTEGER = 2**63 - 1
 MEASURED_WHEN_OK = (
     ("performance_metrics", "avg_step_time_seconds"),
     ("performance_metrics", "tokens_per_second_per_gpu"),
-    ("memory_metrics", "peak_memory_allocated_gb"),
     ("resolved_config", "parameter_count"),
     ("fingerprint", "token_stream_sha256"),
 )
