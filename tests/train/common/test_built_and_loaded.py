@@ -68,6 +68,34 @@ def test_the_attention_that_transformer_engine_took_is_named_with_its_library(ch
     assert (found["attention_backend"], found["attention_library"]) == (f"transformer_engine:{backend}", library)
 
 
+@pytest.mark.parametrize(
+    ("number", "backend", "library"), [(1, "fused", "cudnn 91400"), (2, "fused_fp8", "cudnn 91400"), (7, "fused", None)]
+)
+def test_the_number_that_transformer_engine_2_20_gives_is_a_name_by_its_own_list(
+    choice, monkeypatch, number, backend, library
+):
+    module = "transformer_engine.pytorch.cpp_extensions.fused_attn"
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(FusedAttnBackend=NVIDIA))
+    choice.update(use_fused_attention=True, fused_attention_backend=number)
+    found = kernels.read(ENGINE)
+    assert found["attention_backend"] == f"transformer_engine:{backend}" and found.get("attention_library") == library
+    reasons = found.get("reasons", {})
+    assert "7 is not a valid" in reasons["attention_backend"] if library is None else reasons == {}
+    monkeypatch.delitem(sys.modules, module)
+    assert kernels.read(ENGINE)["attention_backend"] == "transformer_engine:fused", "a release without the list"
+
+
+def test_a_version_of_cudnn_that_torch_refuses_to_tell_leaves_the_library_with_the_reason(choice, monkeypatch):
+    def differs():
+        raise RuntimeError("cuDNN version incompatibility: compiled against (9, 19, 0), found (9, 14, 0)")
+
+    monkeypatch.setattr(torch.backends.cudnn, "version", differs)
+    choice.update(use_fused_attention=True, fused_attention_backend=NVIDIA.F16_arbitrary_seqlen)
+    found = kernels.read(ENGINE)
+    assert (found["attention_backend"], found["attention_library"]) == ("transformer_engine:fused", "cudnn")
+    assert "found (9, 14, 0)" in found["reasons"]["attention_library"]
+
+
 def test_a_transformer_engine_that_does_not_tell_leaves_what_was_asked_of_it(choice, monkeypatch):
     asked = {"attention_backend": "transformer_engine:auto", "float32_matmul_precision": "highest"}
     torch.set_float32_matmul_precision("highest")

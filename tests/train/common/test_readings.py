@@ -1,10 +1,9 @@
 """A reader of what decides nothing about the work may fail: the result is ok, with null, the reason and a warning.
 
-Real trainings of hf and mega with an error in one reader after another; the readers of the launcher, with a stand-in for
-its ranks. An error in the loop of the steps, in a read-back setting or in the data ends a job as ever.
+Real trainings of hf and mega with an error in one reader after another; the readers of the launcher, with a stand-in
+for its ranks. An error in the loop of the steps, in a read-back setting or in the data ends a job as ever.
 """
 
-import ctypes
 import subprocess
 import sys
 from pathlib import Path
