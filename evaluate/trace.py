@@ -125,9 +125,7 @@ def of_side(side: Breakdown, probe: Probe | None = None) -> dict[str, Any]:
         },
         "phases": dict(side.phases),
         "communication_groups": [asdict(row) for row in side.groups],
-        "kernels": [
-            {"name": row.name, "kind": row.kind, "count": row.count, "seconds": row.seconds} for row in side.kernels
-        ],
+        "kernels": [asdict(row) for row in side.kernels],
         "operators": [
             {
                 "name": row.name,

@@ -39,6 +39,8 @@ METHOD = (
     "A trace of torch.profiler also opens in https://ui.perfetto.dev, which draws each stream and thread.",
     "In a trace without kernels each operator of the CPU counts, without the operators inside it; the rest is idle.",
     "Rates count 2*m*n*k for a matrix product; causal attention counts half, its backward pass five products.",
+    "A backward operator of a linear layer of TransformerEngine counts two products of the sizes of its forward "
+    "operator, found by autograd's sequence number. No rate means that the trace does not prove the operations.",
     "Recording makes a step slower: compare shares and kernels, and take the length of a step from an unprofiled run.",
 )
 OPERATORS = ("operator", "kind", "sizes", "calls a step", "ms a step", "share", "TFLOP/s", "of probe", "kernel")
@@ -102,9 +104,15 @@ def differences(names: Names, aligned: Sequence[Aligned], most: int, file: str) 
     header = ("operator", "kind", "phase", "sizes", *_columns(names), f"{a}, TFLOP/s", f"{b}, TFLOP/s")
     rows = [
         (
-            *(cut(one.family), _kind_word(one.kind), one.phase or "unknown", one.sizes),
-            *("-" if side is None else _ms(side.seconds) for side in (one.a, one.b)),
-            *(_signed(one.difference_seconds), _rate(one.a), _rate(one.b)),
+            cut(one.family),
+            _kind_word(one.kind),
+            one.phase or "unknown",
+            one.sizes,
+            "-" if one.a is None else _ms(one.a.seconds),
+            "-" if one.b is None else _ms(one.b.seconds),
+            _signed(one.difference_seconds),
+            _rate(one.a),
+            _rate(one.b),
         )
         for one in aligned[:most]
     ]
@@ -118,18 +126,12 @@ def differences(names: Names, aligned: Sequence[Aligned], most: int, file: str) 
 def rates(names: Names, gap: Gap) -> Table:
     """Return what each machine was measured to reach, with the shares that the operators of the traces reached."""
     header = ("Measured", "unit", *(f"{cut(name)}{what}" for name in names for what in ("", ", reached")))
-    rows = [
-        (
-            LIMITS[kind],
-            unit,
-            *(
-                cell
-                for one in sides
-                for cell in (("-", "") if one is None else (number(one.rate), _percent(one.share) or "unknown"))
-            ),
-        )
-        for kind, unit, *sides in gap.rates()
-    ]
+    rows = []
+    for kind, unit, *sides in gap.rates():
+        cells = [LIMITS[kind], unit]
+        for limit in sides:
+            cells += ["-", ""] if limit is None else [number(limit.rate), _percent(limit.share) or "unknown"]
+        rows.append(cells)
     return Table("What each machine was measured to reach", header, rows, 2)
 
 
@@ -137,13 +139,15 @@ def operators(side: Breakdown, probe: Probe | None, most: int, file: str) -> Ite
     """Yield the longest operators of a trace."""
     rows = [
         (
-            *(cut(row.name), _kind_word(row.kind), row.work.sizes, number(row.count), _ms(row.seconds)),
-            *(
-                f"{row.seconds / side.step_seconds:.1%}",
-                _rate(row),
-                _percent(ceiling.share(row, probe)),
-                cut(row.kernel),
-            ),
+            cut(row.name),
+            _kind_word(row.kind),
+            row.work.sizes,
+            number(row.count),
+            _ms(row.seconds),
+            f"{row.seconds / side.step_seconds:.1%}",
+            _rate(row),
+            _percent(ceiling.share(row, probe)),
+            cut(row.kernel),
         )
         for row in side.operators[:most]
     ]
@@ -227,10 +231,10 @@ def _columns(names: Names) -> tuple[str, str, str]:
 
 def _without_empty(name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return a table without the columns that no row fills."""
-    kept = [place for place in range(len(header)) if any(row[place] for row in rows)] or list(range(len(header)))
-    shown = [header[place] for place in kept]
-    words = [place for place, column in enumerate(shown) if column in WORD_COLUMNS]
-    return Table(name, shown, [[row[place] for place in kept] for row in rows], 1, words)
+    columns = [column for column in zip(header, *rows, strict=True) if not rows or any(column[1:])]
+    shown, *cells = zip(*columns, strict=True)
+    words = [place for place, title in enumerate(shown) if title in WORD_COLUMNS]
+    return Table(name, shown, cells, 1, words)
 
 
 def _all_in(file: str) -> str:

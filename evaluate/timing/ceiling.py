@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.kinds import ATTENTION, COMMUNICATION, MATMUL, MEMORY_BOUND
-from evaluate.timing.tables import TERA, OperatorRow
+from evaluate.timing.tables import OperatorRow
 from utils.results.probe_file import Probe
 
 
@@ -31,10 +30,10 @@ def probe_of(side: Breakdown, probes: Sequence[Probe]) -> tuple[Probe | None, st
 
 def share(row: OperatorRow, probe: Probe | None) -> float | None:
     """Return a matrix product's share of the best rate that was measured in its precision; None if one is unknown."""
-    rate = None if probe is None or row.work.precision is None else probe.rates.get(row.work.precision)
-    if rate is None or row.kind != MATMUL or row.tflops is None:
+    if probe is None or row.kind != MATMUL or row.tflops is None:
         return None
-    return row.tflops / rate.best_tflops
+    rate = probe.rates.get(row.work.precision or "")
+    return rate and row.tflops / rate.best_tflops
 
 
 class Limit(NamedTuple):
@@ -72,11 +71,12 @@ def limits(side: Breakdown | None, probe: Probe | None, precision: str, ranks: i
 
 def _limit(rate: float, side: Breakdown | None, kind: str, precision: str | None = None) -> Limit:
     """Return a limit in TFLOP/s with the share of all operators of a kind whose operations are known."""
-    rows = [row for row in (side.operators if side else ()) if row.kind == kind and row.tflops is not None]
-    rows = [row for row in rows if precision in (None, row.work.precision)]
-    seconds = math.fsum(row.seconds for row in rows)
-    flops = math.fsum((row.work.flops or 0.0) * row.count for row in rows)
-    return Limit(rate, flops / TERA / seconds / rate if seconds else None)
+    seconds = done = 0.0
+    for row in side.operators if side else ():
+        if row.kind == kind and row.tflops is not None and precision in (None, row.work.precision):
+            seconds += row.seconds
+            done += row.tflops * row.seconds
+    return Limit(rate, done / seconds / rate if seconds else None)
 
 
 # Two breakdowns side by side: their operators aligned by kind, computation and shape, with the difference.

@@ -43,6 +43,11 @@ RANGE = "tprimat:"
 _RANGE = re.compile(rf"Optimizer\.(?:step|zero_grad)#|{RANGE}(?P<kind>{OPTIMIZER}|{ATTENTION})\Z")
 """These, and those that torch.optim.Optimizer opens by itself (torch/optim/optimizer.py, profile_hook_step)."""
 
+LINEAR_LAYERS = ("_Linear", "_LayerNormLinear")
+"""Operators of TransformerEngine that launch the products of a layer themselves (pytorch/module, 1.0 to 2.20)."""
+BACKWARD = "Backward"
+"""End of the name that autograd gives to the backward pass of such a function."""
+
 _WRAPPER = "autograd::engine::evaluate_function: "
 _BACKWARD = re.compile(r"Backward\d*$")
 _COLLECTIVES = r"(?<![a-z])(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)"
@@ -215,6 +220,9 @@ _KERNELS: tuple[tuple[str, str, str], ...] = (
 """Kind, source of the names, and pattern of the name of a kernel in lower case; the first pattern found decides."""
 
 
+_SECOND_PASS = re.compile("splitKreduce|PostGSU")
+"""Sums of the parts of one product, in cuBLAS and hipBLASLt."""
+
 _COPIES = (
     (HOST_COPY, "between host and device", "dtoh|htod|hosttodevice|devicetohost"),
     (COMMUNICATION, "between devices", "ptop|peer"),
@@ -240,6 +248,11 @@ def kind_of_operator(name: str) -> str | None:
 def kind_of_kernel(name: str) -> str | None:
     """Return the kind of a kernel of a GPU, CUDA or ROCm; None if its name does not tell."""
     return _first(_KERNELS, name.lower())
+
+
+def is_product(kernel: str) -> bool:
+    """Return True for a kernel that computes a matrix product, not for one that adds up the parts of one."""
+    return kind_of_kernel(kernel) == MATMUL and not _SECOND_PASS.search(kernel)
 
 
 def is_backward(name: str) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from evaluate.timing.kinds import kind_of_range
+from evaluate.timing.kinds import BACKWARD, LINEAR_LAYERS, kind_of_range
 from evaluate.timing.stream import EventStream, TraceError
 from utils.errors import quoted, shortened
 
@@ -29,6 +29,7 @@ Integers = NDArray[np.int64]
 MICROSECOND = 1e-6
 NONE = -1
 """Number in place of what an event does not have: a link to an operator, a correlation, shapes."""
+PAIR = "forward and backward"
 STEP = "ProfilerStep#"
 SHOW_PROGRESS_FROM_BYTES = 1 << 24
 _HOST = {"cpu_op": False, "operator": False, "user_annotation": True}
@@ -89,7 +90,8 @@ class Trace:
     """Kernels, copies and fills of all devices."""
     names: list[str]
     shapes: list[tuple[str, str, str]]
-    """Input Dims, Input type and, of attention, Concrete Inputs of an operator, each as the text of the list."""
+    """Input Dims, Input type and, of attention, Concrete Inputs of an operator, each as the text of the list. Of a
+    linear layer whose forward and backward operators are both known: Input Dims of each, and PAIR."""
     groups: list[tuple[str, int | None]]
     """Description, or name, and number of ranks of the process groups of kernels (libkineto/src/output_json.cpp)."""
 
@@ -153,6 +155,8 @@ class _Events:
             for sort, names in _INTEGERS.items()
         }
         self.names, self.shapes, self.groups, self._threads = _numbers(), _numbers(), _numbers(), _numbers()
+        self._passes: dict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
+        """Name and place of the operators of a linear layer, by layer and sequence number of autograd."""
 
     def fill(self, stream: EventStream) -> int:
         """Take all events and return their number."""
@@ -166,7 +170,18 @@ class _Events:
                     raise TraceError(
                         f"{stream.path}: event {count:,}: {what}: {error}; export the trace again"
                     ) from error
+        self._pair()
         return count
+
+    def _pair(self) -> None:
+        """Give the forward and the backward operator of a layer the sizes of both as shapes."""
+        shapes, texts = self.tables["operators"]["shapes"], list(self.shapes)
+        for calls in self._passes.values():
+            names, places = zip(*sorted(calls), strict=True)  # the forward operator first
+            if len(names) == len(set(names)) == 2:  # else a pass is missing, or two threads have the number
+                forward, backward = (texts[shapes[place]][0] for place in places)
+                for place in places:
+                    shapes[place] = self.shapes[forward, backward, PAIR]
 
     def _take(self, event: dict[str, Any]) -> None:
         category = str(event.get("cat", "")).lower()
@@ -188,7 +203,11 @@ class _Events:
         elif not is_range or name.startswith(_THREAD_OF_COMMUNICATION):
             external = arguments.get("External id", arguments.get("external id", arguments.get("Ev Idx", NONE)))
             numbers = (self.names[name], self._thread(event))
-            self._add("operators", _times(event), *numbers, int(external), self._shape(name, arguments))
+            shape, sequence = self._shape(name, arguments), arguments.get("Sequence number", NONE)
+            layer = name.removesuffix(BACKWARD)
+            if layer in LINEAR_LAYERS and NONE not in (shape, sequence):
+                self._passes[layer, sequence].append((name, len(self.tables["operators"]["start"])))
+            self._add("operators", _times(event), *numbers, int(external), shape)
 
     def _take_work(self, event: dict[str, Any], arguments: dict[str, Any], is_copy: int) -> None:
         device = arguments.get("device", event.get("pid", 0))
@@ -206,10 +225,12 @@ class _Events:
         return self._threads[str(event.get("pid")), str(event.get("tid"))]
 
     def _group(self, arguments: dict[str, Any]) -> int:
-        said = (str(arguments.get(f"Process Group {key}", "")) for key in ("Description", "Name"))
-        name = next((text for text in said if text not in ("", "undefined")), "")
         size = arguments.get("Group size")
-        return self.groups[name, size if isinstance(size, int) else None] if name else NONE
+        for key in ("Process Group Description", "Process Group Name"):
+            name = str(arguments.get(key, ""))
+            if name not in ("", "undefined"):
+                return self.groups[name, size if isinstance(size, int) else None]
+        return NONE
 
     def _shape(self, name: str, arguments: dict[str, Any]) -> int:
         dims = arguments.get("Input Dims", arguments.get("Input dims"))
