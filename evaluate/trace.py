@@ -28,6 +28,7 @@ if __name__ == "__main__":
 
 from evaluate.report import trace_blocks
 from evaluate.report.blocks import LIST, Block, Heading, Lines
+from evaluate.report.panels import MS
 from evaluate.report.renderers import html_titled, terminal
 from evaluate.report.tables import plain
 from evaluate.timing import breakdown, ceiling
@@ -105,7 +106,6 @@ def _probe(side: Breakdown, probes: Sequence[Probe]) -> Probe | None:
 # The JSON of `python -m evaluate.trace`.
 
 VERSION = 1
-MS = 1e3
 
 
 def of_side(side: Breakdown, probe: Probe | None = None) -> dict[str, Any]:

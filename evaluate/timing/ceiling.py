@@ -30,10 +30,10 @@ def probe_of(side: Breakdown, probes: Sequence[Probe]) -> tuple[Probe | None, st
 
 def share(row: OperatorRow, probe: Probe | None) -> float | None:
     """Return a matrix product's share of the best rate that was measured in its precision; None if one is unknown."""
-    if probe is None or row.kind != MATMUL or row.tflops is None:
+    rate = None if probe is None else probe.rates.get(row.work.precision or "")
+    if rate is None or row.kind != MATMUL or row.tflops is None:
         return None
-    rate = probe.rates.get(row.work.precision or "")
-    return rate and row.tflops / rate.best_tflops
+    return row.tflops / rate.best_tflops
 
 
 class Limit(NamedTuple):
@@ -89,11 +89,11 @@ class Aligned:
     kind: str
     family: str
     sizes: str
+    phase: str | None
+    """One of PHASES; None where a trace does not tell."""
     a: OperatorRow | None
     """On the first side; None if it does not run there."""
     b: OperatorRow | None
-    phase: str | None = None
-    """One of PHASES; None where a trace does not tell."""
 
     @property
     def difference_seconds(self) -> float:
@@ -101,16 +101,19 @@ class Aligned:
         return (self.b.seconds if self.b else 0.0) - (self.a.seconds if self.a else 0.0)
 
 
+_Key = tuple[str, str, str, str | None]
+
+
 def align(a: Breakdown, b: Breakdown) -> list[Aligned]:
     """Return the operators of both sides, the largest difference first."""
     left, right = _by_key(a.operators), _by_key(b.operators)
-    found = [Aligned(*key[:3], left.get(key), right.get(key), key[3]) for key in {**left, **right}]
+    found = [Aligned(*key, left.get(key), right.get(key)) for key in {**left, **right}]
     return sorted(found, key=lambda one: (-abs(one.difference_seconds), one.kind, one.family, one.sizes))
 
 
-def _by_key(rows: Iterable[OperatorRow]) -> dict[tuple[str, str, str, str | None], OperatorRow]:
+def _by_key(rows: Iterable[OperatorRow]) -> dict[_Key, OperatorRow]:
     """Return the rows by kind, family, sizes and phase; equal ones become one, named after the longest."""
-    found: dict[tuple[str, str, str, str | None], OperatorRow] = {}
+    found: dict[_Key, OperatorRow] = {}
     for row in rows:  # the longest first
         key = (row.kind, row.work.family, row.work.sizes, row.phase)
         first = found.setdefault(key, row)

@@ -56,7 +56,7 @@ class OperatorRow(Row):
     @property
     def tflops(self) -> float | None:
         """Rate in TFLOP/s; None if the operations are not known, and for casts and copies around a product."""
-        if self.work.flops is None or self.seconds <= 0 or self.kind == MEMORY_BOUND:
+        if self.work.flops is None or self.kind == MEMORY_BOUND:
             return None
         return self.work.flops * self.count / self.seconds / TERA
 
@@ -107,10 +107,11 @@ def operators(
         number, kind, shape, phase = key
         kernels = launched.get(key, {})
         products = {kernel: calls / count for kernel, calls in kernels.items() if is_product(kernel)}
-        work_done = work_of(trace.names[number], ("", "", "") if shape == NONE else trace.shapes[shape], products)
+        operator = trace.names[number]
+        work_done = work_of(operator, ("", "", "") if shape == NONE else trace.shapes[shape], products)
         part = None if phase == NONE else PHASES[phase]
         longest = next(reversed(kernels), "")
-        rows.append(OperatorRow(trace.names[number], KINDS[kind], count, seconds, work_done, longest, part))
+        rows.append(OperatorRow(operator, KINDS[kind], count, seconds, work_done, longest, part))
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
 

@@ -130,7 +130,7 @@ def read(path: Path) -> Trace:
     tables: dict[str, Any] = {sort: _columns(table, origin) for sort, table in found.tables.items()}
     if not all(np.isfinite(table.start).all() and np.isfinite(table.end).all() for table in tables.values()):
         raise TraceError(f"{path}: has an event whose time is no finite number; export the trace again")
-    texts: list[Any] = [list(found.names), list(found.shapes), list(found.groups)]
+    texts: Any = map(list, (found.names, found.shapes, found.groups))
     return Trace(path, stream.header, *tables.values(), *texts)
 
 
@@ -155,7 +155,7 @@ class _Events:
             for sort, names in _INTEGERS.items()
         }
         self.names, self.shapes, self.groups, self._threads = _numbers(), _numbers(), _numbers(), _numbers()
-        self._passes: dict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
+        self._passes: dict[Hashable, list[tuple[str, int]]] = defaultdict(list)
         """Name and place of the operators of a linear layer, by layer and sequence number of autograd."""
 
     def fill(self, stream: EventStream) -> int:
