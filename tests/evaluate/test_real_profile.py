@@ -34,3 +34,39 @@ def test_the_kinds_of_a_real_profile_are_those_of_its_operators_with_little_unat
     assert result["kinds"] == pytest.approx(painted_operators(path), abs=0.005 * result["step_seconds"])
     assert sum(result["kinds"].values()) == pytest.approx(result["step_seconds"], rel=1e-9)
     assert result["kinds"]["unattributed"] < MOST_UNATTRIBUTED * result["step_seconds"]
+
+
+class _Linear(torch.autograd.Function):
+    """A layer that keeps its sizes from its gradient, as that of TransformerEngine does."""
+
+    @staticmethod
+    def forward(ctx, weight, given, _):
+        ctx.save_for_backward(weight, given)
+        return given @ weight.t()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        weight, given = ctx.saved_tensors
+        return gradient.flatten(0, 1).t() @ given.flatten(0, 1), gradient @ weight, None
+
+
+@pytest.mark.parametrize("is_reentrant", [True, False])
+def test_a_backward_operator_of_a_real_profile_has_the_sizes_of_its_forward_operator(is_reentrant, tmp_path):
+    """Three layers of equal gradients, the last two of them recomputed in the backward pass."""
+    weights = [torch.randn(4, width, requires_grad=True) for width in (8, 6, 2)]
+    given = [torch.randn(16, 1, width, requires_grad=True) for width in (8, 6, 2)]
+
+    def layer(place, tokens):
+        return _Linear.apply(weights[place], tokens, (1, "not a tensor"))
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+        first = layer(0, given[0])
+        others = [
+            torch.utils.checkpoint.checkpoint(layer, place, given[place], use_reentrant=is_reentrant)
+            for place in (1, 2)
+        ]
+        sum(output.sum() for output in (first, *others)).backward()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    rows = divided(tmp_path / "trace.json")["operators"]
+    sizes = {row["shapes"] for row in rows if row["name"] == "_LinearBackward"}
+    assert sizes == {f"(4, {width}) (16, 1, {width})" for width in (8, 6, 2)}
