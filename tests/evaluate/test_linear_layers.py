@@ -140,7 +140,7 @@ def grouped(layers):
 
 
 def a_third_matrix(layers):
-    layers.run("_Linear", [[WIDE, HIDDEN], [WIDE, HIDDEN], [TOKENS, HIDDEN]], 1)
+    layers.run("_Linear", [[WIDE, HIDDEN], [TOKENS, HIDDEN], [WIDE, HIDDEN]], 1)
     layers.backward(1, name="_Linear")
     return [(0, 1)] * 2
 
