@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evaluate.fairness import losses, pair_conditions
+from evaluate.fairness.early import EARLY_LOSSES, NORMS
 from evaluate.fairness.environment import attention, environment, fused_ops, of_hf, product
 from evaluate.fairness.items import (
     ALLOWED,
@@ -172,7 +173,8 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
     The layout is part of the settings with the method `equal` alone, and the means only inside one framework too.
     """
     names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values()} - {"initial weights"}
-    names |= {FLOAT32_PRODUCTS, "losses", OPTIMIZER, OUTSIDE, RUNS, "model", "model size"}
+    names |= {FLOAT32_PRODUCTS, OPTIMIZER, OUTSIDE, RUNS, "model", "model size"}
+    names |= {"losses", EARLY_LOSSES, NORMS, losses.STABILITY}
     names |= set(LAYOUT.values()) if is_equal_method else set()
     names |= {*MEANS.values(), KERNELS_OF_HF} if is_equal_method and is_one_framework else set()
     unproven = [item.name for item in items if item.is_unproven]

@@ -41,8 +41,8 @@ _MASKED = "some of the compute units are left out"
 EFFECTS: tuple[Effect, ...] = (
     # places, builds, choice of devices, messages: nothing of it runs in a step
     Effect(
-        "CUDA_VERSION CUDA_DRIVER_VERSION CUDA_HOME CUDA_PATH CUDNN_VERSION NCCL_VERSION PYTORCH_VERSION PYTORCH_HOME "
-        "PYTORCH_BUILD_VERSION PYTORCH_BUILD_NUMBER PYTORCH_ROCM_ARCH TORCH_CUDA_ARCH_LIST TORCH_HOME "
+        "CUDA_VERSION CUDA_DRIVER_VERSION CUDA_HOME CUDA_PATH CUDNN_VERSION CUDNN_HOME NCCL_VERSION PYTORCH_VERSION "
+        "PYTORCH_HOME PYTORCH_BUILD_VERSION PYTORCH_BUILD_NUMBER PYTORCH_ROCM_ARCH TORCH_CUDA_ARCH_LIST TORCH_HOME "
         "TORCH_EXTENSIONS_DIR PYTORCH_KERNEL_CACHE_PATH TORCHINDUCTOR_CACHE_DIR TORCHINDUCTOR_COMPILE_THREADS "
         "TRITON_CACHE_DIR TRITON_HOME TRITON_PTXAS_PATH CUDA_CACHE_PATH CUDA_CACHE_MAXSIZE GPU_ARCHS HIP_PATH "
         "HIP_PLATFORM HIP_CLANG_PATH HIP_INCLUDE_PATH HIP_LIB_PATH HIP_DEVICE_LIB_PATH HIP_ARCHITECTURES "
@@ -71,6 +71,8 @@ EFFECTS: tuple[Effect, ...] = (
         NO_EFFECT,
         "messages and time limits (PyTorch documentation)",
     ),
+    Effect("KMP_DUPLICATE_LIB_OK", "1", NO_EFFECT, "set by the import of scikit-learn (sklearn/__init__.py)"),
+    Effect("KMP_INIT_AT_FORK", "0", NO_EFFECT, "set by the import of scikit-learn (sklearn/__init__.py)"),
     Effect("NCCL_DEBUG", "version warn info", NO_EFFECT, "messages at the start (NCCL documentation)"),
     Effect("NVTE_DEBUG NVTE_DEBUG_LEVEL NVTE_FUSED_ATTN_LOG_CONFIG AMD_LOG_LEVEL", "0", NO_EFFECT, "the default"),
     Effect("NVTE_FLASH_ATTN NVTE_FUSED_ATTN NVTE_UNFUSED_ATTN", "1", NO_EFFECT, "the default of TransformerEngine"),

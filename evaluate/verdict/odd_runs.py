@@ -23,6 +23,7 @@ from evaluate.fairness.certificate import (
     MODEL,
     WORK,
 )
+from evaluate.fairness.early import first_leap
 from evaluate.fairness.items import shown
 from evaluate.fairness.losses import FIRST_LOSS_EQUAL_INIT, FIRST_LOSS_NATIVE_INIT, LAST_LOSS
 from evaluate.metrics.metrics import last_loss
@@ -85,16 +86,20 @@ def _by_seed(places: Iterable[int], results: Sequence[Result]) -> list[list[int]
 
 
 def _odd_losses(places: Sequence[int], results: Sequence[Result]) -> Iterator[tuple[int, str]]:
-    """Yield runs of one seed whose first or last loss lies outside a band around the median."""
+    """Yield runs of one seed whose first or last loss lies outside a band around the median.
+
+    The last losses of runs of which one is unstable may differ by chaos alone.
+    """
     known = [place for place in places if results[place]["loss_values"] and None not in results[place]["loss_values"]]
     if len(known) < FEWEST:
         return
     is_equal = all(results[place]["resolved_config"].get("init") == "equal" for place in known)
     first_band = SINGLE_RUN * FIRST_LOSS_EQUAL_INIT if is_equal else FIRST_LOSS_NATIVE_INIT
-    readers: tuple[tuple[str, Callable[[Result], float], float], ...] = (
-        ("first loss", lambda result: float(result["loss_values"][0]), first_band),
-        ("last loss", last_loss, LAST_LOSS),
-    )
+    readers: list[tuple[str, Callable[[Result], float], float]] = [
+        ("first loss", lambda result: float(result["loss_values"][0]), first_band)
+    ]
+    if not any(first_leap(results[place]) for place in known):
+        readers.append(("last loss", last_loss, LAST_LOSS))
     for name, read, band in readers:
         losses = {place: read(results[place]) for place in known}
         middle = statistics.median(losses.values())

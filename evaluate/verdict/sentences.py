@@ -12,7 +12,8 @@ from statistics import fmean
 
 from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import unproven_work
-from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
+from evaluate.fairness.items import UNKNOWN, Item
+from evaluate.fairness.losses import STABILITY
 from evaluate.metrics.defaults import BAND
 from evaluate.metrics.metrics import fullest_expert
 from evaluate.metrics.published import Tuning
@@ -42,8 +43,8 @@ EVENTS = ("slowing down", "other work")
 """Items on what happened during a run; they weaken a verdict even if both sides show the same."""
 CALM = ("no", "none", "not at the end", "no GPU")
 """Their values if nothing happened."""
-HELD_BACK = ("power cap", "clocks", "NUMA balancing")
-"""Items with a note if both sides were held back alike."""
+NAMED = ("power cap", "clocks", "NUMA balancing", STABILITY)
+"""Items with a note if both sides were held back alike, or if a training was unstable."""
 MOST_REASONS = 3
 
 
@@ -173,7 +174,7 @@ def weaknesses(judged: Judged) -> Iterator[str]:
         shown = f"{item.a}, on both sides" if item.a == item.b else f"{pair.b_name}: {item.b}; {pair.a_name}: {item.a}"
         if item.name in EVENTS and item.state != UNKNOWN and not {item.a, item.b} <= set(CALM):
             yield f"{item.name}: {shown}"
-        elif item.name in HELD_BACK and item.state == ALLOWED and item.note:
+        elif item.name in NAMED and item.note:
             yield f"{item.note}: {shown}"
     if unknown := [item.name for item in items if item.state == UNKNOWN and item.name not in proven]:
         yield f"unknown, and may differ: {listed(unknown, MOST_NAMED)}"

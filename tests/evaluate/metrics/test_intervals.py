@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import stdtr
 from scipy.stats import ttest_ind, ttest_rel
 
-from evaluate.fairness.losses import matched
+from evaluate.fairness.early import matched
 from evaluate.metrics.intervals import critical_value, half_interval, p_value
 
 SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
