@@ -1,20 +1,19 @@
 """Certificate items on the losses of both sides: their first and their last values, and their course between.
 
-Whatever lies after a leap of the loss proves nothing against a pair: it is shown, and does not forbid a comparison.
+The last losses of an unstable training prove nothing against a pair: they are shown, and do not forbid a comparison.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from evaluate.checks.recorded import longest_equal
 from evaluate.fairness import early
-from evaluate.fairness.early import apart, first_leap, has_equal_weights, matched
+from evaluate.fairness.early import Pairs, apart, first_leap, has_equal_weights, matched
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, fits, values
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
@@ -34,15 +33,10 @@ EQUAL_SHARE = 0.5
 FEW_DIGITS = 5
 """A loss that was printed with so few digits may be equal by rounding."""
 VENDORS = {"amd", "nvd"}
-ABOVE = 1.02
-LONGEST_SHARE = 0.05
-"""A loss that stays above the first one for longer has diverged, also if it comes back."""
 TENTHS, APART = 10, 0.05
 """Parts of a run in which the mean losses of both sides are compared, and their largest relative difference."""
 STABILITY = "stability of the training"
 UNSTABLE = "the training is unstable: a smaller LR or a longer WARMUP_ITERS makes its last losses evidence"
-Pairs = Sequence[tuple[float, float]]
-"""The mean loss of both sides for each seed."""
 
 
 def losses(sides: Sides) -> Iterator[Item]:
@@ -63,24 +57,31 @@ def losses(sides: Sides) -> Iterator[Item]:
         return
     of_window = list(early.items(sides))
     yield from (_first(sides), *of_window, _unseen(sides), *_tenths(sides))
-    late = [_last(sides), _convergence(sides), _course(sides)]
     is_proven = has_equal_weights(sides) and all(item.state == SAME for item in of_window)
-    stability = _stability(sides, is_proven, all(item.state == SAME for item in late))
+    last = _last(sides)
+    stability = _stability(sides, is_proven, last.state == SAME)
     yield stability
-    for item in late:
-        is_after_a_leap = item.state == BLOCKING and stability.state != SAME
-        yield replace(item, state=ALLOWED, note=f"{item.note}, after a leap") if is_after_a_leap else item
+    if stability.state != SAME and last.state == BLOCKING:
+        last = replace(last, state=ALLOWED, note=f"{last.note}, of an unstable training")
+    yield last
 
 
-def _stability(sides: Sides, is_proven: bool, is_late_alike: bool) -> Item:
-    """Return the item on leaps of the loss. Unless the early window proves the same work, a leap leaves it unproven; so
-    does a leap of one side only, if the losses after it are not alike: chaos would have reached the other side."""
-    leaps = [[leap for leap in map(first_leap, side) if leap] for side in sides]
-    a, b = (f"the loss leaps at step {min(side)}" if side else "no leap" for side in leaps)
-    if not any(leaps):
+def _stability(sides: Sides, is_proven: bool, is_end_alike: bool) -> Item:
+    """Return the item on unstable trainings. Unless the early window proves the same work, one leaves it unproven; so
+    does that of one side only if the two end apart, because the other side's chaos would show too."""
+    signs = [[sign for sign in map(_instability, side) if sign] for side in sides]
+    a, b = (side[0] if side else "stable" for side in signs)
+    if a == b == "stable":
         return Item(STABILITY, SAME, a, b)
-    is_evidence = is_proven and (is_late_alike or all(leaps))
+    is_evidence = is_proven and (is_end_alike or all(signs))
     return Item(STABILITY, ALLOWED if is_evidence else UNKNOWN, a, b, UNSTABLE)
+
+
+def _instability(run: Result) -> str:
+    """Return the sign of an unstable training in the losses of a run; empty if there is none."""
+    if leap := first_leap(run):
+        return f"the loss leaps at step {leap}"
+    return "the loss ends above where it began" if last_loss(run) > run["loss_values"][0] else ""
 
 
 def _first(sides: Sides) -> Item:
@@ -91,7 +92,7 @@ def _first(sides: Sides) -> Item:
 
 
 def _last(sides: Sides) -> Item:
-    last = _last_losses(sides)
+    last = [[last_loss(one) for one in side] for side in sides]
     pairs = matched(last, values(sides, "resolved_config", "seed"))
     groups = [[b - a for a, b in pairs]] if len(pairs) > 1 else last
     half = half_interval(groups, LEVEL) if min(map(len, groups)) >= ENOUGH_FOR_INTERVAL else None
@@ -100,25 +101,9 @@ def _last(sides: Sides) -> Item:
 
 
 def _unseen(sides: Sides) -> Item:
-    a, b = map(min, _last_losses(sides))
+    a, b = (min(map(last_loss, side)) for side in sides)
     note = "a loss this small is of memorised data"
     return fits("unseen data", min(a, b) > MEMORISED_NATS, f"{a:.5g}", f"{b:.5g}", note)
-
-
-def _convergence(sides: Sides) -> Item:
-    a, b = (max(last_loss(one) - one["loss_values"][0] for one in side) for side in sides)
-    return fits("convergence", max(a, b) <= 0, f"{a:+.4g}", f"{b:+.4g}", "the loss ends above where it began")
-
-
-def _course(sides: Sides) -> Item:
-    a, b = (max(map(_steps_above_the_first, side)) for side in sides)
-    limits = [max(ENOUGH_STEPS // 2, *(LONGEST_SHARE * len(one["steps"]) for one in side)) for side in sides]
-    note = "the loss stays above its first value in the middle of a run"
-    return fits("course of the loss", a < limits[0] and b < limits[1], f"{a} steps", f"{b} steps", note)
-
-
-def _last_losses(sides: Sides) -> list[list[float]]:
-    return [[last_loss(one) for one in side] for side in sides]
 
 
 def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str) -> Item:
@@ -154,21 +139,12 @@ def _tenths(sides: Sides) -> Iterator[Item]:
     are short. Of unstable runs these are tenths of the steps before the first leap."""
     runs = [run for side in sides for run in side]
     leaps = [run["steps"].index(leap) for run in runs if (leap := first_leap(run))]
-    curves = [[one["loss_values"][: min(leaps, default=None)] for one in side] for side in sides]
-    if any(len(curve) < ENOUGH_STEPS for side in curves for curve in side):
+    end = min(leaps, default=None)
+    if any(len(run["steps"][:end]) < ENOUGH_STEPS for run in runs):
         return
-    tenths = [
-        [[curve[len(curve) * n // TENTHS : len(curve) * (n + 1) // TENTHS] for curve in side] for side in curves]
-        for n in range(TENTHS)
-    ]
-    means = [[statistics.fmean(map(statistics.fmean, side)) for side in parts] for parts in tenths]
-    place, (a, b) = max(enumerate(means, 1), key=lambda one: apart(one[1]))
+    parts = [[np.array_split(run["loss_values"][:end], TENTHS) for run in side] for side in sides]
+    means = [np.mean([[tenth.mean() for tenth in run] for run in side], axis=0) for side in parts]
+    place, (a, b) = max(enumerate(zip(*means, strict=True), 1), key=lambda one: apart(one[1]))
     if apart((a, b)) > APART:
         note = f"the losses of tenth {place} of the run are more than {APART:.0%} apart"
         yield Item("losses on the way", BLOCKING, f"{a:.5g}", f"{b:.5g}", note)
-
-
-def _steps_above_the_first(result: Result) -> int:
-    """Return the largest number of steps in a row whose loss is above the first one."""
-    first, *others = result["loss_values"]
-    return longest_equal([True if loss > ABOVE * first else None for loss in others])
