@@ -7,13 +7,12 @@ different losses, and only the window before it can show whether they did the sa
 
 from __future__ import annotations
 
-import math
 import statistics
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evaluate.fairness.items import BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item, Sides, Values, values
+from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item, Sides, Values, values
 from utils.results.schema import Result
 
 LEAP = 1.1
@@ -54,20 +53,19 @@ def items(sides: Sides) -> Iterator[Item]:
     """Yield the items on losses and gradient norms of the early window.
 
     A difference beyond the limit blocks. Without one the item is the same if the window has enough steps, else unknown.
-    Of weights that were drawn by different generators nothing but a constant factor between the norms blocks.
+    Weights that were drawn by different generators may differ by more; a constant factor between the norms blocks.
     """
     windows = [[_early_steps(run) for run in side] for side in sides]
     steps = min(len(window) for side in windows for window in side)
     seeds = values(sides, "resolved_config", "seed")
-    limits = (math.inf, math.inf)
-    if has_equal_weights(sides):
-        precisions = values(sides, "resolved_config", "precision")
-        limits = max(LIMITS.get(name, LIMITS["bf16"]) for side in precisions for name in side)
+    precisions = values(sides, "resolved_config", "precision")
+    limits = max(LIMITS.get(name, LIMITS["bf16"]) for side in precisions for name in side)
+    if_different = BLOCKING if has_equal_weights(sides) else ALLOWED
     for place, name in enumerate((EARLY_LOSSES, NORMS)):
         pairs: Pairs = []
         for step in range(steps):
             pairs += matched([[window[step][place] for window in side] for side in windows], seeds)
-        yield _item(name, pairs, steps, limits[place])
+        yield _item(name, pairs, steps, limits[place], if_different)
 
 
 def matched(of_runs: Values, seeds: Values) -> Pairs:
@@ -100,16 +98,19 @@ def _early_steps(run: Result) -> list[tuple[float, float]]:
     return found
 
 
-def _item(name: str, pairs: Pairs, steps: int, limit: float) -> Item:
+def _item(name: str, pairs: Pairs, steps: int, limit: float, if_different: str) -> Item:
     if not pairs:
         return Item(name, UNKNOWN, NOT_KNOWN, NOT_KNOWN, TOO_SHORT)
     a, b = max(pairs, key=apart)
     shown = f"{a:.5g}", f"{b:.5g}"
     if name == NORMS and (factor := _factor(pairs)) >= FACTOR:
         return Item(name, BLOCKING, *shown, f"gradients differ by a factor of {factor:.3g}")
+    state, note = SAME, ""
     if apart((a, b)) > limit:
-        return Item(name, BLOCKING, *shown, f"{name} of the first {steps} steps differ by more than {limit:.1%}")
-    return Item(name, UNKNOWN, *shown, TOO_SHORT) if steps < FEWEST_STEPS else Item(name, SAME, *shown)
+        state, note = if_different, f"{name} of the first {steps} steps differ by more than {limit:.1%}"
+    if steps < FEWEST_STEPS and state != BLOCKING:
+        state, note = UNKNOWN, TOO_SHORT
+    return Item(name, state, *shown, note)
 
 
 def _factor(pairs: Pairs) -> float:

@@ -202,12 +202,18 @@ FAULTS = {
         "initial losses differ by more than 0.1%",
         (nothing, samples("loss_values", lambda place, loss: loss if place else 8.004)),
     ),
-    "diverged": Fault(nothing, losses(lambda step: 8.0 + 0.01 * step), "the loss ends above where it began"),
-    "diverged in the middle": Fault(
+    "diverged": Fault(nothing, losses(lambda step: 8.0 + 0.01 * step), "early losses of the first 4 steps differ"),
+    "gradients of eight ranks": Fault(
         nothing,
-        samples("loss_values", lambda place, loss: loss + 9 if 40 <= place < 60 else loss),
-        "the loss stays above its first value in the middle of a run",
-        samples("loss_values", lambda place, loss: loss + 9 if 40 <= place < 43 else loss),
+        samples("grad_norms", lambda place, norm: norm * 8**0.5),
+        "gradients differ by a factor of 2.83",
+        samples("grad_norms", lambda place, norm: norm * 8**0.5),
+    ),
+    "gradient norms": Fault(
+        samples("grad_norms", lambda place, norm: norm * 1.04),
+        nothing,
+        "gradient norms of the first 4 steps differ by more than 3.0%",
+        (samples("grad_norms", lambda place, norm: norm * 1.02), nothing),
     ),
     "apart in the middle": Fault(
         nothing,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changes import each, environment, hosts, in_runs, nothing, of, ran, settings, stated, unknown
+from changes import each, environment, hosts, in_runs, nothing, of, ran, samples, settings, stated, unknown
 from sides import Change, conditions, is_bold, items, of_pairs, one_verdict, run, runs
 
 from example import example_result
@@ -167,6 +167,18 @@ SHOWN: dict[str, Shown] = {
         {"state": UNKNOWN, "a": "AdamW", "unproven": True},
     ),
     "unknown weights": (unknown("resolved_config", "init"), nothing, "initial loss", {"state": SAME}),
+    "a leap that recovers": (
+        nothing,
+        samples("loss_values", lambda place, loss: loss + 9 if 40 <= place < 60 else loss),
+        "stability of the training",
+        {"state": ALLOWED, "a": "stable", "b": "the loss leaps at step 41"},
+    ),
+    "a leap of one side that ends apart": (
+        samples("loss_values", lambda place, loss: loss + 3 if place >= 40 else loss),
+        nothing,
+        "stability of the training",
+        {"state": UNKNOWN, "a": "the loss leaps at step 41", "unproven": True},
+    ),
     "data": (nothing, nothing, "data", {"state": SAME, "a": 12 * "a"}),
     "no window": (nothing, nothing, "attention window", {"state": SAME}),
     "unknown environment": (NO_ENVIRONMENT, NO_ENVIRONMENT, "environment", {"state": UNKNOWN, "a": "not recorded"}),

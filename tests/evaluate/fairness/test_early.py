@@ -195,11 +195,11 @@ def test_a_training_that_ends_above_its_start_is_unstable_and_no_other_work() ->
 
 
 def test_a_late_leap_excuses_no_difference_before_it() -> None:
-    def long(level: float) -> Change:
+    def long(level: float, after: float = 0.0) -> Change:
         def change(result: Result) -> None:
-            # 40 steps that fall from 12 to 8; from the tenth on at a level of its own
+            # 40 steps that fall from 12 to 8; from the tenth on at a level of its own, and at another after the leap
             curve = [12 - 0.1 * step + (level if step > 9 else 0) + 1e-3 * (step % 3) for step in range(40)]
-            curve[35] = 20.0
+            curve[35:] = [20.0 + after] * 5
             result.update(steps=list(range(1, 41)), loss_values=curve, grad_norms=[2.0] * 40)
 
         return change
@@ -208,7 +208,7 @@ def test_a_late_leap_excuses_no_difference_before_it() -> None:
     assert found[STABILITY].a == found[STABILITY].b == "the loss leaps at step 36"
     (reason,) = blocking(found)
     assert "of the run are more than 5% apart" in reason
-    assert blocking(judged(h200("a_hf", long(0.0)), h200("a_te", long(0.1)))) == []
+    assert blocking(judged(h200("a_hf", long(0.0)), h200("a_te", long(0.1, after=5.0)))) == []
 
 
 # --- other weights, other precisions, other seeds --------------------------------------------------------------------
@@ -221,6 +221,8 @@ def test_weights_of_other_generators_are_proven_by_the_last_losses_only() -> Non
     drawn = scaled("grad_norms", 1.16, 0.86, 1.1, 0.8)
     stable = judged(h200("a_hf", NATIVE), h200("a_te", NATIVE, drawn, scaled("loss_values", 1, 1.01, 0.99, 0.99, 1)))
     assert blocking(stable) == [] and not any(item.is_unproven for item in stable.values())
+    short = judged(h200("a_hf", NATIVE, at("grad_norms", 2, None)), h200("a_te", NATIVE, drawn))
+    assert (blocking(short), short[NORMS].is_unproven) == ([], True)
     unstable = judged(h200("full_sl2048_hf", NATIVE), h200("full_local", NATIVE))
     assert (blocking(unstable), unstable[STABILITY].is_unproven) == ([], True)
     (reason,) = blocking(judged(h200("a_hf", NATIVE), h200("a_te", NATIVE, scaled("grad_norms", 8**0.5))))
