@@ -21,7 +21,7 @@ trainings that still agreed, and the smallest overshoot was one of 19.5 %; batch
 MOST_STEPS, FEWEST_STEPS = 4, 3
 """Steps of the window. The difference of two implementations grows up to five times with each step, so that a fifth
 step would need a band in which faults hide; fewer than three do not show that a factor is constant."""
-LIMITS = {"fp32": (5e-4, 1.5e-3), "bf16": (2.5e-3, 3e-2), "fp8": (1.2e-2, 0.15)}
+LIMITS = {"fp32": (5e-4, 1.5e-3), "bf16": (2.5e-3, 5e-2), "fp8": (1.2e-2, 0.15)}
 """Largest relative differences of losses and of gradient norms of equal work in the window, by precision. docs/fair.md
 has what was measured on either side of each."""
 FACTOR, CONSTANT = 1.35, 1.1

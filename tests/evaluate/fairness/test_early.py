@@ -122,7 +122,56 @@ def test_a_constant_factor_between_gradient_norms_is_named(name: str, ranks: flo
 
 def test_a_factor_from_the_second_step_on_is_a_difference_and_no_factor() -> None:
     (reason,) = blocking(judged(h200("full_sl2048_hf"), h200("full_local", scaled("grad_norms", 1, 8**0.5))))
-    assert reason.startswith("gradient norms of the first 4 steps differ by more than 3.0%: ")
+    assert reason.startswith("gradient norms of the first 4 steps differ by more than 5.0%: ")
+
+
+CURVES = {
+    "llama hf": ([8.338801, 8.313564, 8.246124, 8.212008, 8.128447], [1.3308, 1.725, 1.7439, 1.8548, 1.0682]),
+    "llama mega": (
+        [8.3388, 8.313508, 8.246075, 8.211933, 8.128311],
+        [1.3311, 1.7243, 1.7426, 1.8523, 1.0687],
+    ),
+    "three layers": ([8.347797, 8.308926, 8.232837, 8.180147, 8.10783], [1.337, 1.5409, 1.5137, 1.5508, 1.1913]),
+    "epsilon": ([8.338841, 8.313199, 8.246061, 8.211406, 8.127939], [1.3333, 1.7253, 1.7421, 1.8499, 1.0687]),
+    "unscaled": ([8.3388, 8.313402, 8.24612, 8.211908, 8.128339], [3.7642, 4.8763, 4.9294, 5.2441, 3.0209]),
+    "32 layers hf": ([8.340303, 8.32077, 8.2767, 8.220059, 8.174998], [1.4611, 2.8841, 3.5545, 3.4454, 1.3312]),
+    "32 layers mega": (
+        [8.340305, 8.320434, 8.276464, 8.219474, 8.174476],
+        [1.4614, 2.8843, 3.5944, 3.3809, 1.3864],
+    ),
+    "31 layers": ([8.343191, 8.323319, 8.283029, 8.22622, 8.186119], [1.4436, 2.8882, 3.0473, 4.0457, 0.9858]),
+    "fast hf": ([8.338801, 8.229143, 7.517073, 8.006736, 7.754447], [1.3308, 2.4285, 0.8338, 0.7777, 2.1092]),
+    "fast mega": ([8.3388, 8.230087, 7.518142, 7.992929, 7.965067], [1.3311, 2.4429, 0.835, 0.7972, 4.9326]),
+    "mistral hf": ([8.34118, 8.307939, 8.24417, 8.201153, 8.122637], [1.3505, 1.612, 1.5897, 1.7036, 1.0358]),
+    "no window": ([8.338659, 8.313523, 8.245995, 8.212007, 8.128347], [1.3304, 1.7234, 1.7469, 1.8497, 1.0694]),
+}
+"""Losses and gradient norms of tiny models that this suite trained in bf16 on a CPU: the first five of six steps, two of
+them warm-up, with LR 1e-3 (`fast`: 3e-2). The models of 31 and 32 layers have the width of the others."""
+
+
+def trained(name: str) -> Change:
+    """Return a change to the curve of a training."""
+    curve, norms = CURVES[name]
+    return lambda result: result.update(steps=[1, 2, 3, 4, 5], loss_values=curve, grad_norms=norms)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "early", "norms"),
+    [
+        ("llama hf", "llama mega", SAME, SAME),
+        ("32 layers hf", "32 layers mega", SAME, SAME),
+        ("fast hf", "fast mega", SAME, SAME),
+        ("llama hf", "three layers", BLOCKING, BLOCKING),
+        ("32 layers hf", "31 layers", SAME, BLOCKING),
+        ("llama hf", "unscaled", SAME, BLOCKING),
+        ("mistral hf", "no window", SAME, BLOCKING),
+        ("llama hf", "epsilon", SAME, SAME),  # in bf16 no curve shows it: what is read back does
+    ],
+)
+def test_a_layer_less_shows_and_rounding_does_not(one: str, other: str, early: str, norms: str) -> None:
+    for a, b in ((one, other), (other, one)):
+        found = judged(h200("a_hf", trained(a)), h200("a_te", trained(b)))
+        assert (found[EARLY].state, found[NORMS].state) == (early, norms)
 
 
 # --- what proves nothing ---------------------------------------------------------------------------------------------
