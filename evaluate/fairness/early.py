@@ -28,39 +28,40 @@ FACTOR, CONSTANT = 1.35, 1.1
 """Least factor between two sides' gradient norms that is called one (that of two ranks is 1.41), and the largest
 quotient of two such factors that are one constant."""
 EARLY_LOSSES, NORMS = "early losses", "gradient norms"
-TOO_SHORT = f"fewer than {FEWEST_STEPS} steps with loss and gradient norm come before the first leap of the loss"
+TOO_SHORT = "fewer than three steps with loss and gradient norm come before the first leap of the loss"
 Pairs = list[tuple[float, float]]
 """A value of both sides for each step and seed."""
 
 
 def first_leap(result: Result) -> int | None:
-    """Return the first step of a run whose loss leaps; None if none does. All its losses are known."""
+    """Return the place of the first loss of a run that leaps; None if none does. All its losses are known."""
     earlier: list[float] = []
-    for step, loss in zip(result["steps"], result["loss_values"], strict=True):
+    for place, loss in enumerate(result["loss_values"]):
         if earlier and loss > LEAP * earlier[len(earlier) // 2]:
-            return int(step)
+            return place
         insort(earlier, loss)
     return None
 
 
-def has_equal_weights(sides: Sides) -> bool:
-    """Return whether all runs start from the same weights (`INIT=equal`)."""
-    inits = values(sides, "resolved_config", "init")
-    return {*inits[0], *inits[1]} == {"equal"}
+def has_equal_start(sides: Sides) -> bool:
+    """Return whether the first steps of all runs are equal but for rounding: they start from the same weights
+    (`INIT=equal`), and no router draws at random (`ROUTING=balanced`)."""
+    inits, routing = (values(sides, "resolved_config", key) for key in ("init", "routing"))
+    return {*inits[0], *inits[1]} == {"equal"} and "balanced" not in routing[0] + routing[1]
 
 
 def items(sides: Sides) -> Iterator[Item]:
     """Yield the items on losses and gradient norms of the early window.
 
     A difference beyond the limit blocks. Without one the item is the same if the window has enough steps, else unknown.
-    Weights that were drawn by different generators may differ by more; a constant factor between the norms blocks.
+    Without an equal start more may differ; a constant factor between the norms always blocks.
     """
     windows = [[_early_steps(run) for run in side] for side in sides]
     steps = min(len(window) for side in windows for window in side)
     seeds = values(sides, "resolved_config", "seed")
     precisions = values(sides, "resolved_config", "precision")
     limits = max(LIMITS.get(name, LIMITS["bf16"]) for side in precisions for name in side)
-    if_different = BLOCKING if has_equal_weights(sides) else ALLOWED
+    if_different = BLOCKING if has_equal_start(sides) else ALLOWED
     for place, name in enumerate((EARLY_LOSSES, NORMS)):
         pairs: Pairs = []
         for step in range(steps):
@@ -91,8 +92,8 @@ def _early_steps(run: Result) -> list[tuple[float, float]]:
     """Return loss and gradient norm of the first steps of a run, up to a leap or a step that is not known."""
     leap, found = first_leap(run), []
     samples = zip(run["steps"], run["loss_values"], run["grad_norms"], strict=True)
-    for wanted, (step, loss, norm) in zip(range(1, MOST_STEPS + 1), samples, strict=False):
-        if step != wanted or step == leap or not norm or norm <= 0:
+    for place, (step, loss, norm) in zip(range(MOST_STEPS), samples, strict=False):
+        if step != place + 1 or place == leap or not norm or norm <= 0:
             break
         found.append((loss, norm))
     return found

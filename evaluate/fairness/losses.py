@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from evaluate.fairness import early
-from evaluate.fairness.early import Pairs, apart, first_leap, has_equal_weights, matched
+from evaluate.fairness.early import Pairs, apart, first_leap, has_equal_start, matched
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, fits, values
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
@@ -57,12 +57,12 @@ def losses(sides: Sides) -> Iterator[Item]:
         return
     of_window = list(early.items(sides))
     yield from (_first(sides), *of_window, _unseen(sides), *_tenths(sides))
-    is_proven = has_equal_weights(sides) and all(item.state == SAME for item in of_window)
+    is_proven = has_equal_start(sides) and all(item.state == SAME for item in of_window)
     last = _last(sides)
     stability = _stability(sides, is_proven, last.state == SAME)
     yield stability
     if stability.state != SAME and last.state == BLOCKING:
-        last = replace(last, state=ALLOWED, note=f"{last.note}, of an unstable training")
+        last = replace(last, state=ALLOWED)
     yield last
 
 
@@ -80,13 +80,13 @@ def _stability(sides: Sides, is_proven: bool, is_end_alike: bool) -> Item:
 def _instability(run: Result) -> str:
     """Return the sign of an unstable training in the losses of a run; empty if there is none."""
     if leap := first_leap(run):
-        return f"the loss leaps at step {leap}"
+        return f"the loss leaps at step {run['steps'][leap]}"
     return "the loss ends above where it began" if last_loss(run) > run["loss_values"][0] else ""
 
 
 def _first(sides: Sides) -> Item:
     first = [[one["loss_values"][0] for one in side] for side in sides]
-    band = FIRST_LOSS_EQUAL_INIT if has_equal_weights(sides) else FIRST_LOSS_NATIVE_INIT
+    band = FIRST_LOSS_EQUAL_INIT if has_equal_start(sides) else FIRST_LOSS_NATIVE_INIT
     pairs = matched(first, values(sides, "resolved_config", "seed"))
     return _within(pairs, None, band, "initial loss", f"initial losses differ by more than {band:.1%}")
 
@@ -138,7 +138,7 @@ def _tenths(sides: Sides) -> Iterator[Item]:
     """Yield an item on the tenth of the run whose mean losses are furthest apart, if they are too far; none if the runs
     are short. Of unstable runs these are tenths of the steps before the first leap."""
     runs = [run for side in sides for run in side]
-    leaps = [run["steps"].index(leap) for run in runs if (leap := first_leap(run))]
+    leaps = [leap for leap in map(first_leap, runs) if leap]
     end = min(leaps, default=None)
     if any(len(run["steps"][:end]) < ENOUGH_STEPS for run in runs):
         return
