@@ -18,16 +18,20 @@ from utils.results.schema import Result
 LEAP = 1.1
 """A loss above this multiple of the median of all losses before it has leapt. On an H200 rises up to 6.1 % were of
 trainings that still agreed, and the smallest overshoot was one of 19.5 %; batches of a training differ by less."""
-MOST_STEPS, FEWEST_STEPS = 4, 3
+MOST_STEPS = 4
 """Steps of the window. The difference of two implementations grows up to five times with each step, so that a fifth
-step would need a band in which faults hide; fewer than three do not show that a factor is constant."""
+step would need a limit behind which faults hide."""
+FEWEST_STEPS = 3
+"""Fewer prove nothing: they do not show that a factor is constant."""
 LIMITS = {"fp32": (5e-4, 1.5e-3), "bf16": (2.5e-3, 5e-2), "fp8": (1.2e-2, 0.15)}
 """Largest relative differences of losses and of gradient norms of equal work in the window, by precision. docs/fair.md
 has what was measured on either side of each."""
-FACTOR, CONSTANT = 1.35, 1.1
-"""Least factor between two sides' gradient norms that is called one (that of two ranks is 1.41), and the largest
-quotient of two such factors that are one constant."""
-EARLY_LOSSES, NORMS = "early losses", "gradient norms"
+FACTOR = 1.35
+"""Least factor between two sides' gradient norms that is named; that of two ranks is 1.41."""
+CONSTANT = 1.1
+"""Largest quotient of two such factors that are one constant."""
+EARLY_LOSSES = "early losses"
+NORMS = "early gradient norms"
 TOO_SHORT = "fewer than three steps with loss and gradient norm come before the first leap of the loss"
 Pairs = list[tuple[float, float]]
 """A value of both sides for each step and seed."""
@@ -54,7 +58,7 @@ def items(sides: Sides) -> Iterator[Item]:
     """Yield the items on losses and gradient norms of the early window.
 
     A difference beyond the limit blocks. Without one the item is the same if the window has enough steps, else unknown.
-    Without an equal start more may differ; a constant factor between the norms always blocks.
+    Without an equal start they may differ by more; a constant factor between the norms always blocks.
     """
     windows = [[_early_steps(run) for run in side] for side in sides]
     steps = min(len(window) for side in windows for window in side)
@@ -108,20 +112,20 @@ def _item(name: str, pairs: Pairs, steps: int, limit: float, if_different: str) 
         return Item(name, BLOCKING, *shown, f"gradients differ by a factor of {factor:.3g}")
     state, note = SAME, ""
     if apart((a, b)) > limit:
-        state, note = if_different, f"{name} of the first {steps} steps differ by more than {limit:.1%}"
+        state, note = if_different, f"{name} differ by more than {limit:.2%}"
     if steps < FEWEST_STEPS and state != BLOCKING:
         state, note = UNKNOWN, TOO_SHORT
     return Item(name, state, *shown, note)
 
 
 def _factor(pairs: Pairs) -> float:
-    """Return the factor by which all gradient norms of a window differ; 1 if it is not constant.
+    """Return the factor by which all gradient norms of a window differ; 1 if it is not shown to be constant.
 
     Gradients that were not divided by the number of ranks or micro batches, or not reduced over the ranks, have one.
     AdamW hides it from the losses, because its step does not depend on the scale of a gradient.
     """
     factors = [b / a for a, b in pairs]
-    if max(factors) > CONSTANT * min(factors):
+    if len(factors) < FEWEST_STEPS or max(factors) > CONSTANT * min(factors):
         return 1.0
     middle = statistics.geometric_mean(factors)
     return max(middle, 1 / middle)

@@ -202,7 +202,7 @@ FAULTS = {
         "initial losses differ by more than 0.1%",
         (nothing, samples("loss_values", lambda place, loss: loss if place else 8.004)),
     ),
-    "diverged": Fault(nothing, losses(lambda step: 8.0 + 0.01 * step), "early losses of the first 4 steps differ"),
+    "diverged": Fault(nothing, losses(lambda step: 8.0 + 0.01 * step), "early losses differ by more than 0.25%"),
     "gradients of eight ranks": Fault(
         nothing,
         samples("grad_norms", lambda place, norm: norm * 8**0.5),
@@ -212,7 +212,7 @@ FAULTS = {
     "gradient norms": Fault(
         samples("grad_norms", lambda place, norm: norm * 1.07),
         nothing,
-        "gradient norms of the first 4 steps differ by more than 5.0%",
+        "early gradient norms differ by more than 5.00%",
         (samples("grad_norms", lambda place, norm: norm * 1.04), nothing),
     ),
     "apart in the middle": Fault(
