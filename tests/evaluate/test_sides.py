@@ -184,6 +184,15 @@ def test_an_odd_run_is_named_and_left_out_and_the_side_stays(tmp_path: Path, odd
     assert counted.count(False) == 1
 
 
+def test_chaos_makes_no_run_odd(tmp_path: Path) -> None:
+    """The last loss of an unstable training is another in each run, so that none is left out for it."""
+    leap = samples("loss_values", lambda place, loss: 20.0 if place == 30 else loss)
+    unstable = changed(runs("amd", 0.9, 4), each(leap, in_runs(ODD["loss"][0], 3)))
+    found = judged(tmp_path, runs("nvd", 1.0, 4) + unstable).verdict
+    assert (found["verdict"], found["runs"]) == ("faster", [4, 4])
+    assert found["unproven"] == ["stability of the training"]
+
+
 @pytest.mark.parametrize(
     ("count", "odd"),
     [
