@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from changes import each, environment, hosts, in_runs, nothing, of, ran, samples, settings, stated, unknown
-from sides import Change, conditions, is_bold, items, of_pairs, one_verdict, run, runs
+from sides import STEPS, Change, conditions, is_bold, items, of_pairs, one_verdict, run, runs
 
 from example import example_result
 
@@ -167,6 +167,12 @@ SHOWN: dict[str, Shown] = {
         {"state": UNKNOWN, "a": "AdamW", "unproven": True},
     ),
     "unknown weights": (unknown("resolved_config", "init"), nothing, "initial loss", {"state": SAME}),
+    "a log without gradient norms": (
+        of(source="log", grad_norms=[None] * STEPS),
+        nothing,
+        "early gradient norms",
+        {"state": UNKNOWN, "unproven": True},
+    ),
     "a leap that recovers": (
         nothing,
         samples("loss_values", lambda place, loss: loss + 9 if 40 <= place < 60 else loss),
