@@ -52,7 +52,7 @@ def capacity(device: Device | None, name: str | None = None) -> dict[str, Figure
         why = f"{name or 'the device'} is not known here, so its memory for a model is not"
         return {use: unknown(MODELS, why) for use in BYTES_A_PARAMETER}
     found = {
-        use: Figure(device.memory_gb / size, MODELS, f"{device.memory_gb:g} GB / {size} bytes a parameter")
+        use: Figure(device.memory_gb / size, MODELS, f"{device.memory_gb:.4g} GB / {size} bytes a parameter")
         for use, size in BYTES_A_PARAMETER.items()
     }
     if device.dense_fp8_tflops is None:

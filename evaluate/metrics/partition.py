@@ -74,7 +74,7 @@ def kind_of(result: Result) -> Kind:
     if board and board.torch_devices_per_board > 1 and not mode:
         mode = f"one of {board.torch_devices_per_board} dies"
     is_part = board and memory and memory < board.memory_gb and parts != 1
-    size = f"{memory:.3g} of {board.memory_gb:g} GB" if board and is_part else ""
+    size = f"{memory:.3g} of {board.memory_gb:.4g} GB" if board and is_part else ""
     return Kind(board.name if board else bare, mode, parts, size)
 
 

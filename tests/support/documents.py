@@ -149,7 +149,7 @@ def fit_table() -> str:
             if config.sequence_length <= get(model).max_position_embeddings:
                 what = " ".join([f"`{framework}`", model, *(f"`{one}`" for one in settings)])
                 rows.append([what, str(gpus), *fit_row(Job(config, framework, model), devices)])
-    sizes = (f"{one.name} ({one.memory_gb:g})" for one in devices)
+    sizes = (f"{one.name} ({one.memory_gb:.1f})" for one in devices)
     return _table(["job (PRECISION=bf16, MBS=1)", "GPUs", "needs, GB", *sizes], rows)
 
 

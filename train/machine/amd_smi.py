@@ -54,6 +54,7 @@ VIOLATIONS = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
 NOT_OF_AMD = {
     **dict.fromkeys(("persistence", "compute_mode"), "AMD's driver has no such mode"),
     **dict.fromkeys(("clock_limit_mhz", "default_clock_limit_mhz"), "AMD's tool shows the highest clock only"),
+    "memory_reserved_gb": "AMD's tool does not show it",
 }
 
 

@@ -39,6 +39,8 @@ class GpuState:
     driver_version: str | None = None
     memory_total_gb: float | None = None
     memory_used_gb: float | None = None
+    memory_reserved_gb: float | None = None
+    """Part of the total that driver and firmware keep for themselves."""
     utilization_percent: float | None = None
     power_watts: float | None = None
     power_cap_watts: float | None = None

@@ -111,7 +111,10 @@ def _listed(platform: str) -> tuple[GpuState, ...]:
 
 
 def capacity_gb(config: RunConfig) -> tuple[float | None, str]:
-    """Return the memory of one device (on a CPU: of one rank), GB (1e9 bytes), and its source; None if unknown."""
+    """Return the memory of one device (on a CPU: of one rank), GB (1e9 bytes), and its source; None if unknown.
+
+    What the driver reserves is left out: torch does not see it either.
+    """
     if config.launcher == "slurm":
         return None, "Slurm selects the nodes"
     if config.platform == "cpu":
@@ -120,7 +123,7 @@ def capacity_gb(config: RunConfig) -> tuple[float | None, str]:
         found = visible(read(config.platform), config.platform, os.environ)
     except GpuToolError as error:
         return None, str(error)
-    sizes = [gpu.memory_total_gb for gpu in found if gpu.memory_total_gb is not None]
+    sizes = [gpu.memory_total_gb - (gpu.memory_reserved_gb or 0.0) for gpu in found if gpu.memory_total_gb is not None]
     return min(sizes, default=None), next((gpu.name for gpu in found if gpu.name), config.platform)
 
 

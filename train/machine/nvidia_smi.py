@@ -49,7 +49,11 @@ TEXTS = {
     "ecc.mode.current": "ecc",
     "mig.mode.current": "partition",
 }
-MEMORY = {"memory.total": "memory_total_gb", "memory.used": "memory_used_gb"}
+MEMORY = {
+    "memory.total": "memory_total_gb",
+    "memory.used": "memory_used_gb",
+    "memory.reserved": "memory_reserved_gb",
+}
 """In MiB."""
 ACTIVE = "clocks_event_reasons.active"
 COUNTER = "clocks_event_reasons_counters."

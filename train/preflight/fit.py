@@ -2,8 +2,7 @@
 with the settings that would fit.
 
 `terminal_table` is the fit table: `shell/run_train.sh --dry-run` prints it for the jobs of a matrix, also on a machine
-without a GPU. The devices are rows of utils/hardware/devices.py, with the memory of their datasheets; what a driver
-reports is up to 7 % more, because boards are sold in GB and built in GiB. No number has been measured on a GPU.
+without a GPU. The devices are rows of utils/hardware/devices.py, with the memory that their drivers report.
 
 Host memory is that of the weights before the first step. With INIT=equal a rank of mega fills its part of the model,
 which is on the GPU, from parameters that are drawn on the host one after another, and as many ahead as the rank has
@@ -27,6 +26,7 @@ from utils.memory.estimate import (
     FRAMEWORKS,
     PROCESS_GB,
     MemoryEstimate,
+    device_capacity_gb,
     estimate,
     usable_gb,
 )
@@ -160,13 +160,13 @@ def fit_row(job: Job, devices: Sequence[Device]) -> list[str]:
 
 
 def _verdict(job: Job, device: Device) -> str:
-    capacity_gb = device.memory_gb
     config = replace(job.config, platform=next(name for name, shown in SHOWN.items() if device.name in shown))
     found = estimate(config, job.framework, job.spec)
-    if found.total_gb <= usable_gb(capacity_gb, config.platform):
+    capacity = device_capacity_gb(device, config.platform)
+    if found.total_gb <= usable_gb(capacity, config.platform):
         return "fits"
-    changes = changes_that_fit(config, job.framework, job.spec, capacity_gb)
-    may = "may not fit" if lower_bound_gb(found) <= capacity_gb else "no"
+    changes = changes_that_fit(config, job.framework, job.spec, capacity)
+    may = "may not fit" if lower_bound_gb(found) <= capacity else "no"
     return f"{may}; {change_text(changes[0])}" if changes else may
 
 
@@ -182,7 +182,7 @@ def terminal_table(jobs: Iterable[Job]) -> str | None:
         needs, *verdicts = fit_row(job, devices)
         lines.append(f"  {framework} {model} needs {needs}")
         for device, verdict in zip(devices, verdicts, strict=True):
-            lines.append(f"    {device.name:{width}}  {device.memory_gb:>5g}  {verdict}")
+            lines.append(f"    {device.name:{width}}  {device.memory_gb:>5.1f}  {verdict}")
     return "\n".join(lines)
 
 

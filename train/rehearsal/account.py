@@ -222,7 +222,7 @@ def _memory(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"               GB by rank, one of each pipeline stage: {', '.join(stages)}"
     device = content["device"]
     if device is not None:
-        yield f"               one {device['name']} has {device['memory_gb']:g} GB by its datasheet"
+        yield f"               one {device['name']} has {device['memory_gb']:.1f} GB"
 
 
 def _work(content: Mapping[str, Any]) -> Iterator[str]:
