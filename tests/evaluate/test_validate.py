@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from sides import Result, both, failed_early, gpus, make_consistent, one_verdict, run, runs, validated, write
 
+from evaluate.checks.entries import load_results
 from evaluate.validate import main
 from example import example_result
 
@@ -264,3 +266,17 @@ def test_the_copies_of_a_run_leave_too_few_runs_for_a_word(tmp_path: Path) -> No
     copies = [*copied(), copied(number=3)[1]]
     verdict = one_verdict(tmp_path, [*copies, *runs("amd", 0.8)])
     assert (verdict["verdict"], verdict["runs"]) == ("undecided", [1, 3])
+
+
+def test_of_the_results_of_the_first_gpu_only_those_that_trained_alone_and_to_the_end_count() -> None:
+    """The `full_` jobs trained one after the other; the others five at a time, as their times of day show."""
+    found = load_results(sorted((ROOT / "tests" / "h200" / "results").glob("*.json")))
+    entries = {entry.path.name.partition("__")[0]: entry for entry in found.entries}
+    assert len(entries) == 15 and not found.unreadable
+    full = {"full_fp8", "full_local", "full_sl2048_hf", "full_te8192"}
+    assert {name for name, entry in entries.items() if entry.is_counted} == full
+    failed = {"a_te_orig", "a_te", "a_fp8", "b_fp8cur", "b_moe_te", "full_sl2048_te_failed"}
+    assert {name for name, entry in entries.items() if entry.result["status"] == "failed"} == failed
+    beside_others = entries.keys() - full - {"full_sl2048_te_failed"}
+    for name, entry in entries.items():
+        assert any("in time on vm" in line for line in entry.findings.rejections) == (name in beside_others), name

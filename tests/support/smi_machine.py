@@ -20,6 +20,7 @@ from train.energy import sampler, section
 TOOLS = Path(__file__).parent / "smi_tools.py"
 COUNTERS = ("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 EVENTS = ["clocks_event_reasons.active", *(f"clocks_event_reasons_counters.{name}" for name in COUNTERS)]
+RESERVED = "memory.reserved"
 OLD = "clocks_throttle_reasons.active"
 FIELDS = [
     *("index", "uuid", "name", "driver_version", "persistence_mode", "compute_mode", "ecc.mode.current"),
@@ -28,7 +29,7 @@ FIELDS = [
     *("clocks.max.mem", "clocks.applications.graphics", "clocks.default_applications.graphics", "temperature.gpu"),
     OLD,
 ]
-"""Fields that nvidia-smi of driver 470 knows; those of 550 and 580 also know EVENTS."""
+"""Fields that nvidia-smi of driver 470 knows; those of 550 and 580 also know EVENTS and RESERVED."""
 H100 = {
     "index": "0",
     "uuid": "GPU-0f3c5a52-3a1e-4c1c-9a77-0d6a1f6f0001",
@@ -40,6 +41,7 @@ H100 = {
     "mig.mode.current": "Disabled",
     "memory.total": "81559",
     "memory.used": "3",
+    RESERVED: "[N/A]",
     "utilization.gpu": "0",
     "power.draw": "69.58",
     "power.limit": "700.00",
@@ -128,7 +130,7 @@ class Machine:
     ) -> None:
         """Install nvidia-smi; `fields` are those it knows (default: a driver 550), `broken` and `code` make it fail."""
         self.install("nvidia-smi")
-        known = [*FIELDS, *EVENTS] if fields is None else fields
+        known = [*FIELDS, *EVENTS, RESERVED] if fields is None else fields
         content = {"gpus": gpus, "fields": known, "processes": list(processes), **broken}
         (self.answers / "nvidia.json").write_text(json.dumps(content))
 

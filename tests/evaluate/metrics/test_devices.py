@@ -70,7 +70,9 @@ def test_what_one_run_does_not_tell_is_unknown_for_its_reason(result: dict[str, 
 
 def test_capacity_of_a_device_or_of_one_that_is_not_known() -> None:
     found = capacity.capacity(devices.named("H200"))
-    assert [found[name].value for name in ("bf16 training", "fp8 weights")] == pytest.approx([141 / 18, 141.0])
+    assert [found[name].value for name in ("bf16 training", "fp8 weights")] == pytest.approx(
+        [150.754820 / 18, 150.754820]
+    )  # 143,771 MiB
     without = capacity.capacity(devices.named("A100"))["fp8 weights"]
     assert (without.value, without.how) == (None, "NVIDIA A100 SXM 80GB has no fp8")
     unknown = capacity.capacity(None, "NVIDIA H900")

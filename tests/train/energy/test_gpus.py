@@ -6,11 +6,16 @@ Thirteen steps of 1 s; the summary leaves out 3, so 10 s count. One GPU of 500 W
 
 from __future__ import annotations
 
+import json
+import lzma
 import re
 import sys
 
 import pytest
+from checkout import ROOT
 from smi_machine import TOKENS, Clock, of_gpus, open_gpus, stand_ins
+
+from train.energy import sampler, section
 
 A, B = "0000:17:00.0", "0000:9b:00.0"
 MI300X, MI250 = "AMD Instinct MI300X", {"name": "AMD Instinct MI250X", "serial": "0x1"}
@@ -282,3 +287,33 @@ def test_idle_power_is_that_before_the_ranks_and_only_of_an_idle_gpu(machine, pl
     found = of_gpus(platform, clock, [A], change=lambda node: setattr(node, "ready", 2.0))
     assert found["idle_watts"] == (None if use > 5 else pytest.approx(90.0))
     assert use <= 5 or "was 37 % used before the job" in found["reasons"]["idle_watts"]
+
+
+def test_energy_of_the_first_gpu_is_that_of_its_counter_over_the_steady_steps(tmp_path):
+    """The samples of a whole job on an H200, 12.5 a second. The end of the last step, which no file has, is the last
+    sample above 600 W: the training drew about 689 W, what came after it 130 W."""
+    folder = ROOT / "tests" / "h200"
+    result = json.loads((folder / "results" / "full_sl2048_hf__train_nvd_hf_llama_run1.json").read_text())
+    text = lzma.decompress((folder / "facts" / "energy_samples_full_hf.jsonl.xz").read_bytes()).decode()
+    samples = [(one["t"], *one["gpus"][0]) for one in map(json.loads, text.splitlines()) if "t" in one]
+    end = max(time for time, _, power, *_ in samples if power > 600e3)
+    start = end - sum(result["step_times"][3:])
+
+    def joules(moment):
+        later = next(place for place, one in enumerate(samples) if one[0] >= moment)
+        (before, low, *_), (after, high, *_) = samples[later - 1], samples[later]
+        return (low + (high - low) * (moment - before) / (after - before)) / 1e3
+
+    ends = [end - sum(result["step_times"][number:]) for number in range(1, 15)]
+    (tmp_path / "samples.jsonl").write_text(text)
+    node = sampler.read_samples(tmp_path / "samples.jsonl")
+    found = section.of_job([node], result, {"boot": node.header["boot"], "ends": ends, "unix_at_zero": 0.0})
+    assert found["joules"] == pytest.approx(joules(end) - joules(start), rel=1e-6)
+    assert found["joules_per_token"] == pytest.approx(found["joules"] / (11 * 8 * 2048), rel=1e-6)
+    # what the suite wrote on that machine, where it knew the ends of the steps
+    recorded = result["energy_metrics"]
+    for name in ("joules", "integrated_joules", "joules_per_token", "avg_watts"):
+        assert found[name] == pytest.approx(recorded[name], rel=1e-3), name
+    for name in ("idle_watts", "mean_sm_clock_mhz", "mean_temperature_celsius", "max_temperature_celsius", "sample_hz"):
+        assert found[name] == pytest.approx(recorded[name], rel=1e-3), name
+    assert found["throttled_percent"] == recorded["throttled_percent"] == {"sw_power_cap": 100.0}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from smi_machine import EVENTS, FIELDS, H100, OLD, Machine, amd_process, mi300x_metric, mi300x_static
 
 from train.machine import gpus
@@ -200,6 +203,57 @@ def test_output_of_the_tools_becomes_the_same_fields_and_every_null_has_a_reason
     for name, said in why.items():
         assert getattr(reading.gpus[-1], name) is None and said in reading.gpus[-1].reasons[name]
     assert all(value is not None or gpu.reasons.get(name) for gpu in reading.gpus for name, value in vars(gpu).items())
+
+
+IN_QUERY = {
+    # field of --query-gpu: section and label of `nvidia-smi -q`
+    **{"uuid": ("", "GPU UUID"), "name": ("", "Product Name"), "driver_version": ("", "Driver Version")},
+    **{"persistence_mode": ("", "Persistence Mode"), "compute_mode": ("", "Compute Mode")},
+    **{"ecc.mode.current": ("ECC Mode", "Current"), "mig.mode.current": ("MIG Mode", "Current")},
+    **{f"memory.{name.lower()}": ("FB Memory Usage", name) for name in ("Total", "Used", "Reserved")},
+    **{"utilization.gpu": ("Utilization", "GPU"), "temperature.gpu": ("Temperature", "GPU Current Temp")},
+    "power.draw": ("GPU Power Readings", "Average Power Draw"),
+    "enforced.power.limit": ("GPU Power Readings", "Current Power Limit"),
+    "power.limit": ("GPU Power Readings", "Current Power Limit"),
+    "power.default_limit": ("GPU Power Readings", "Default Power Limit"),
+    "power.max_limit": ("GPU Power Readings", "Max Power Limit"),
+    **{"clocks.sm": ("Clocks", "SM"), "clocks.mem": ("Clocks", "Memory")},
+    **{"clocks.max.sm": ("Max Clocks", "SM"), "clocks.max.mem": ("Max Clocks", "Memory")},
+    "clocks.applications.graphics": ("Applications Clocks", "Graphics"),
+    "clocks.default_applications.graphics": ("Default Applications Clocks", "Graphics"),
+}
+LABELS = {
+    **{"sw_power_cap": "SW Power Capping", "sync_boost": "Sync Boost", "sw_thermal_slowdown": "SW Thermal Slowdown"},
+    **{"hw_thermal_slowdown": "HW Thermal Slowdown", "hw_power_brake_slowdown": "HW Power Braking"},
+}
+FIRST_GPU = ROOT / "tests" / "h200"
+
+
+def first_gpu() -> dict[str, str]:
+    """Return the answer of nvidia-smi on the H200, from the page that `nvidia-smi -q` printed there."""
+    page = (FIRST_GPU / "facts" / "nvidia_smi_q.txt").read_text()
+
+    def value(section: str, label: str) -> str:
+        start = page.index(f"\n    {section}") if section else 0
+        return re.compile(rf"^ *{re.escape(label)} +: (.*)$", re.MULTILINE).search(page, start)[1]  # type: ignore[index]
+
+    row = {field: re.sub(" (MiB|W|MHz|C|%)$", "", value(*place)) for field, place in IN_QUERY.items()}
+    counted = {name: value("Clocks Event Reasons Counters", label) for name, label in LABELS.items()}
+    row |= {f"clocks_event_reasons_counters.{name}": said.removesuffix(" us") for name, said in counted.items()}
+    assert value("Clocks Event Reasons", "Idle") == "Active"
+    return row | {"index": "0", EVENTS[0]: "0x0000000000000001", OLD: "0x0000000000000001"}
+
+
+def test_the_first_gpu_is_read_as_its_results_have_it(host: Machine) -> None:
+    host.nvidia(first_gpu())
+    (gpu,) = gpus.read("nvd").gpus
+    assert (gpu.memory_total_gb, gpu.memory_reserved_gb) == (143_771 * 2**20 / 1e9, 616 * 2**20 / 1e9)
+    assert gpu.throttle_counters == COUNTERS | {"sw_power_cap": 18_134_696.0}
+    result = json.loads((FIRST_GPU / "results" / "full_local__train_nvd_mega_llama_run1.json").read_text())
+    recorded = result["conditions"]  # by the suite itself, on that machine, from --query-gpu
+    names = [name for name in vars(gpu) if name in recorded and name not in ("reasons", "performance_level")]
+    assert len(names) == 12 and {name: getattr(gpu, name) for name in names} == {name: recorded[name] for name in names}
+    assert list(gpu.throttle_reasons or ()) == recorded["throttle_before"]
 
 
 def test_processes_of_amd_have_their_gpu_and_memory(host: Machine) -> None:

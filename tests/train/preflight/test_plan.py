@@ -122,6 +122,12 @@ def test_plan_names_what_would_fit_by_the_table_of_the_documentation(host, job):
     assert "use more GPUs with EP, a lower SL" in lines(job.plan(*moe), "memory: ")[0]
 
 
+def test_plan_leaves_out_what_the_driver_reserves_of_a_gpu(host, job):
+    host.nvidia(H100 | {"memory.total": "143771", "memory.reserved": "616", "name": "NVIDIA H200"})
+    (said,) = lines(job.plan(*MEGA, "OPTIMIZER_STATE=bf16"), "memory: ")
+    assert said.startswith("memory: mega llama about 107.8 GB of 150.1 GB (NVIDIA H200)")  # 143,155 MiB
+
+
 def test_automatic_micro_batch_is_the_largest_that_fits(host, job):
     asked = ("METHOD=best", "MBS=auto", "CP=1", "SL=2048", "GBS=128", *MEGA)
 

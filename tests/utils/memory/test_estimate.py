@@ -1,13 +1,15 @@
 """The memory estimate holds against numbers worked by hand, and a device keeps what its runtime needs."""
 
+import json
 from dataclasses import replace
 
 import pytest
-from checkout import settings_of
+from checkout import ROOT, settings_of
 
 from tests.support import tied_model
 from train.job.outcome import largest_micro_batch
 from utils import models
+from utils.hardware import devices
 from utils.memory import estimate
 
 LLAMA_PARAMETERS = 8_030_261_248
@@ -242,3 +244,23 @@ def test_largest_micro_batch_is_the_largest_that_fits_and_divides(capacity_gb, g
 )
 def test_a_device_keeps_what_its_runtime_needs_outside_torch(platform, capacity_gb, usable):
     assert estimate.usable_gb(capacity_gb, platform) == pytest.approx(usable, abs=0.01)
+
+
+@pytest.mark.parametrize("job", ["full_local", "full_sl2048_hf", "full_sl2048_te_failed", "full_te8192"])
+def test_estimate_is_within_2_percent_of_the_measured_peak_of_the_first_gpu(job):
+    """Llama 3.1 8B with all layers on one H200: 108.301, 112.813, 107.663 and 136.801 GB of allocated tensors."""
+    (path,) = (ROOT / "tests" / "h200" / "results").glob(f"{job}__*.json")
+    result = json.loads(path.read_text())
+    config = result["training_config"]
+    settings = [f"SL={config['sequence_length']}", f"GBS={config['global_batch_size']}", BF16_STATE]
+    found = estimate_of(*settings, framework=result["framework"]).total_gb
+    measured = result["memory_metrics"]["peak_memory_allocated_gb"]
+    assert found == pytest.approx(measured, rel=0.016)
+    assert measured > 0.96 * found, "the lower bound by which the fit check refuses a job"
+
+
+def test_a_job_finds_on_a_device_what_its_driver_reports_less_what_that_reserves():
+    # 81,559 and 143,771 MiB less 616 MiB, and 192 GiB less 16 MiB
+    wanted = {"H100": (80_943 * 2**20, "nvd"), "H200": (143_155 * 2**20, "nvd"), "MI300X": (196_592 * 2**20, "amd")}
+    for name, (size, platform) in wanted.items():
+        assert estimate.device_capacity_gb(devices.named(name), platform) == pytest.approx(size / 1e9, rel=1e-9)
