@@ -67,6 +67,15 @@ def test_the_gallery_refuses_a_changed_archive_and_marks_one_that_somebody_has_r
         documents.gallery(tmp_path)
 
 
+def test_the_report_on_the_first_gpu_is_that_of_todays_compare(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    documents.write_first_report(tmp_path, "--format", "md")
+    kept = (documents.FIRST_REPORT / "compare.md").read_text(encoding="utf8")
+    assert (tmp_path / "compare.md").read_text(encoding="utf8") == kept, "run python -m tests.support.documents"
+    texts = [path.read_text(encoding="utf8") for path in documents.FIRST_REPORT.iterdir() if path.suffix != ".png"]
+    assert len(texts) == 3 and not any(str(ROOT) in text for text in texts)
+
+
 # Blocks of commands.
 
 TOLD = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -1,9 +1,11 @@
-"""The files of docs/generated, tables between their marker comments: `python -m tests.support.documents` writes them.
+"""The files of docs/generated, tables between their marker comments, and the report of docs/examples/h200:
+`python -m tests.support.documents` writes them.
 
 settings.md has the settings map. Values are those of config.env on eight GPUs of one node; docs/examples/fair keeps a
 CPU run of some frameworks, and the values that such a run read back from its built objects are shown beside them.
 fit.md has the memory that jobs of mega and hf need by the estimate, and the devices that have it. result.schema.json
 has the keys of a result and their types as a JSON Schema. docs/results/README.md lists the archives of the gallery.
+The report compares the complete full-size results of the first GPU (tests/h200).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evaluate import compare
 from evaluate.bundle import check
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from train.job.job import Job
@@ -31,6 +34,8 @@ SCHEMA = FOLDER / "result.schema.json"
 RESULTS = ROOT / "docs" / "results"
 PAGES = (*sorted(FOLDER.glob("*.md")), RESULTS / "README.md")
 RUNS = ROOT / "docs" / "examples" / "fair"
+FIRST_GPU = ROOT / "tests" / "h200" / "results"
+FIRST_REPORT = ROOT / "docs" / "examples" / "h200"
 GPUS, MODEL = 8, "llama"
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 OURS = tuple(name for name in FRAMEWORKS if name not in settings_map.COLUMNS)
@@ -247,7 +252,18 @@ def _json_types(kind: type | tuple[type, ...]) -> list[str]:
     )
 
 
+def write_first_report(folder: Path, *options: str) -> None:
+    """Write the report on the first GPU: Llama 3.1 8B in mega (local layers, TransformerEngine, fp8) and hf.
+
+    The working directory must be ROOT: the report names its files, and no path of one machine belongs in it.
+    """
+    jobs = ("full_sl2048_hf", "full_local", "full_fp8", "full_te8192")
+    results = [str(path.relative_to(ROOT)) for job in jobs for path in FIRST_GPU.glob(f"{job}__*.json")]
+    compare.main([*results, "--output", str(folder), *options])
+
+
 if __name__ == "__main__":
+    write_first_report(FIRST_REPORT)
     SCHEMA.write_text(result_schema(), encoding="utf8")
     for document in PAGES:
         document.write_text(renewed(document.read_text(encoding="utf8"), tables()), encoding="utf8")
