@@ -36,6 +36,9 @@ PAGES = (*sorted(FOLDER.glob("*.md")), RESULTS / "README.md")
 RUNS = ROOT / "docs" / "examples" / "fair"
 FIRST_GPU = ROOT / "tests" / "h200" / "results"
 FIRST_REPORT = ROOT / "docs" / "examples" / "h200"
+FIRST_PAIR = ("full_sl2048_hf", "full_local")
+"""Jobs of equal work."""
+FIRST_JOBS = (*FIRST_PAIR, "full_fp8", "full_te8192")
 GPUS, MODEL = 8, "llama"
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 OURS = tuple(name for name in FRAMEWORKS if name not in settings_map.COLUMNS)
@@ -252,18 +255,18 @@ def _json_types(kind: type | tuple[type, ...]) -> list[str]:
     )
 
 
-def write_first_report(folder: Path, *options: str) -> None:
+def write_first_report(folder: Path, *options: str, jobs: Sequence[str] = FIRST_JOBS) -> None:
     """Write the report on the first GPU: Llama 3.1 8B in mega (local layers, TransformerEngine, fp8) and hf.
 
     The working directory must be ROOT: the report names its files, and no path of one machine belongs in it.
     """
-    jobs = ("full_sl2048_hf", "full_local", "full_fp8", "full_te8192")
     results = [str(path.relative_to(ROOT)) for job in jobs for path in FIRST_GPU.glob(f"{job}__*.json")]
     compare.main([*results, "--output", str(folder), *options])
 
 
 if __name__ == "__main__":
     write_first_report(FIRST_REPORT)
+    write_first_report(FIRST_REPORT / "pair", "--format", "png", jobs=FIRST_PAIR)
     SCHEMA.write_text(result_schema(), encoding="utf8")
     for document in PAGES:
         document.write_text(renewed(document.read_text(encoding="utf8"), tables()), encoding="utf8")

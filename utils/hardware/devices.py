@@ -25,8 +25,8 @@ NUMBERS = (
 )
 BYTES_PER_GB, MIB = 1e9, 1 << 20
 MEMORY_TOLERANCE = (0.92, 1.08)
-"""Range of reported memory over that of the table: torch leaves out what the driver reserves (0.4 % of an H200, 0.6 % of
-an H100), some logs call GiB GB (0.931), and a board of which only the datasheet is known has up to 1.0737 of it."""
+"""Range of reported memory over that of the table: torch leaves out what the driver reserves (0.4 % of an H200), some
+logs call GiB GB (0.931), and a board of which only the datasheet is known is built in GiB (1.0737)."""
 
 
 @dataclass(frozen=True)

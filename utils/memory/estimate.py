@@ -11,7 +11,7 @@ Errors measured on a CPU (docs/memory.md describes the comparison):
 - resident set of a rank: 8 % below to 2 % above, but up to 26 % below for tensors under 32 MiB each, because the C
   library keeps their freed memory.
 
-On one H200 four whole-model jobs had a peak of allocated tensors from 1.5 % below to 0.5 % above the estimate
+On one H200 five whole-model jobs had a peak of allocated tensors from 1.6 % below to 0.5 % above the estimate
 (docs/memory.md; tests/h200). No other GPU has confirmed it. Memory of a GPU outside torch's tensors (context,
 communication buffers, workspaces of libraries, fragmentation) is not counted: `process_gb` is None, and a device needs
 more than the total.
