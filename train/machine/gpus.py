@@ -17,8 +17,7 @@ from pathlib import Path, PurePosixPath
 from train.machine import amd_smi, nvidia_smi
 from train.machine.gpu_state import GpuReading, GpuState, GpuToolError
 from utils.hardware import detect
-from utils.hardware.devices import find_device, short_name
-from utils.memory.estimate import BYTES_PER_GB
+from utils.hardware.devices import BYTES_PER_GB, find_device, short_name
 from utils.settings.config import RunConfig
 
 READERS = {

@@ -20,9 +20,8 @@ from dataclasses import replace
 
 from train.job.job import Job
 from train.machine.gpus import cpu_capacity_gb, threads_of_a_rank
-from utils.hardware.devices import DEVICES, Device
+from utils.hardware.devices import BYTES_PER_GB, DEVICES, Device
 from utils.memory.estimate import (
-    BYTES_PER_GB,
     FRAMEWORKS,
     PROCESS_GB,
     MemoryEstimate,

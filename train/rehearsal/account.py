@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from utils.hardware.devices import Device
-from utils.memory.estimate import BYTES_PER_GB, estimate
+from utils.hardware.devices import BYTES_PER_GB, Device
+from utils.memory.estimate import estimate
 from utils.own_files import json_with
 from utils.redact import json_value
 from utils.settings.config import RunConfig
