@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
 # Make or repair .venv with the pinned packages of this machine's platform; do nothing if it is up to date.
 #
+# Without a network: --download collects on another machine the wheels that this one lacks, for .venv, .venv-evaluate and the
+# environments of FRAMEWORK (all: every one that the platform has), without the PyTorch of a GPU machine. The folder is
+# copied, and --offline makes all these environments from it, without any index. What has no wheel is listed.
+#
 # Usage:   ./shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]
 #          --dev adds what shell/test.sh needs
+#          ./shell/setup.sh --download DIR [--python 3.10|3.11|3.12|3.13] [--machine x86_64|aarch64]
+#                           [--platform amd|nvd|cpu] [FRAMEWORK=...]
+#          of the other machine; default: those here. After an interrupt the same command continues
+#          ./shell/setup.sh --offline DIR [--platform amd|nvd|cpu]
 # Reads:   <platform>-requirements.txt, energy-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings,
-#          proxies
-# Writes:  .venv, .venv.lock (in our images TPRIMAT_VENV in place of .venv)
-# Exits:   0 ready, 1 something could not be installed, 2 bad argument or platform
+#          proxies; for --download and --offline also FRAMEWORK and the requirements of the other environments
+# Writes:  .venv, .venv.lock (in our images TPRIMAT_VENV in place of .venv); with --download only DIR, with --offline
+#          also .venv-<framework> and its .lock
+# Exits:   0 ready, 1 something could not be installed or collected, 2 bad argument, platform or DIR
 # Example: ./shell/setup.sh PLATFORM=cpu
 . "$(dirname -- "$(readlink -f -- "$0")")/lib/environment.sh" || exit
 . "$ROOT/shell/lib/install.sh"
@@ -29,6 +38,9 @@ make_venv() {
     options=(--system-site-packages)
   elif [[ $PLATFORM == amd ]]; then
     die setup "torch: got none for ROCm from $system_python, wanted one; install PyTorch for ROCm first or use AMD's image"
+  elif [[ $PLATFORM == nvd && ${TPRIMAT_WHEELS:-} ]]; then
+    die setup "torch: got none for CUDA from $system_python, wanted one, which --download leaves to the machine; install" \
+      "PyTorch for CUDA first or use NVIDIA's image"
   fi
   step "making .venv with $("$system_python" -V) of $system_python"
   "$system_python" -m venv --clear "${options[@]}" "$VENV" >&2 ||
@@ -55,6 +67,9 @@ install_torch() { # sets pins
   if [[ -f $MACHINE_TORCH ]]; then
     pins=$MACHINE_TORCH
     step "torch and numpy: this machine's own ($(paste -sd ' ' -- "$pins"))"
+  elif [[ ${TPRIMAT_WHEELS:-} ]]; then
+    step "torch and numpy: from $TPRIMAT_WHEELS"
+    pip_install torch numpy
   elif [[ $PLATFORM == nvd ]]; then
     step "torch and numpy: from pip's index (the CUDA build, several GB)"
     pip_install torch numpy
@@ -74,17 +89,15 @@ install_set() { # <runtime|dev> <requirements file>
   wanted_stamp "$1" >"$VENV/.stamp-$1"
 }
 
-main() {
-  local is_dev=false version
-  PLATFORM=cpu check_arguments "$@"
-  ARGUMENTS=("$@")
-  if take_option --dev; then is_dev=true steps=4; fi
-  export_settings setup '--dev or KEY=VALUE' "${ARGUMENTS[@]}"
-  find_platform
-  take_lock "$VENV" setup
-  if environment_is_fresh runtime && { [[ $is_dev == false ]] || environment_is_fresh dev; }; then return; fi
-  if [[ ! -e $VENV/.installing && -f $VENV/.made-for && $(<"$VENV/.made-for") == "$PLATFORM" ]] &&
-    version=$("$PYTHON" -V 2>/dev/null); then
+keeps_venv() {
+  [[ ! -e $VENV/.installing && -f $VENV/.made-for && $(<"$VENV/.made-for") == "$PLATFORM" ]] &&
+    "$PYTHON" -V 2>/dev/null
+}
+
+make_suite() { # <is_dev>
+  local version
+  if environment_is_fresh runtime && { [[ $1 == false ]] || environment_is_fresh dev; }; then return; fi
+  if version=$(keeps_venv); then
     step "keeping .venv ($version)"
   else
     make_venv
@@ -92,8 +105,24 @@ main() {
   rm -f -- "$VENV"/.stamp-*
   install_torch
   install_set runtime "$PLATFORM-requirements.txt"
-  if [[ $is_dev == true ]]; then install_set dev dev-requirements.txt; fi
+  if [[ $1 == true ]]; then install_set dev dev-requirements.txt; fi
   say "ready: $PYTHON"
+}
+
+main() {
+  local is_dev=false
+  PLATFORM=cpu check_arguments "$@"
+  if [[ " $* " == *" --"@(download|offline)" "* ]]; then
+    . "$ROOT/shell/lib/wheels.sh"
+    setup_with_wheels "$@"
+    return
+  fi
+  ARGUMENTS=("$@")
+  if take_option --dev; then is_dev=true steps=4; fi
+  export_settings setup '--dev or KEY=VALUE' "${ARGUMENTS[@]}"
+  find_platform
+  take_lock "$VENV" setup
+  make_suite "$is_dev"
 }
 
 main "$@"
