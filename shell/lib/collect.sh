@@ -107,7 +107,7 @@ collect_wheels() { # <folder> <python> <machine>
   trap 'rm -rf -- "$work"' EXIT
   mkdir "$work/built"
   "$(find_python)" -m venv "$work/venv" >&2
-  say "wheels for PLATFORM=$PLATFORM, Python $python, $machine: ${environments[*]/#/.venv-}"
+  say "wheels for PLATFORM=$PLATFORM, Python $python, $machine: .venv ${environments[*]/#/.venv-}"
   download_all
   (cd -- "$folder" && sha256sum -- wheels/*.whl >.SHA256SUMS && mv -- .SHA256SUMS SHA256SUMS)
   describe_rest >&2
