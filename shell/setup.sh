@@ -111,12 +111,12 @@ make_suite() { # <is_dev>
 
 main() {
   local is_dev=false
-  PLATFORM=cpu check_arguments "$@"
   if [[ " $* " == *" --"@(download|offline)" "* ]]; then
     . "$ROOT/shell/lib/wheels.sh"
     setup_with_wheels "$@"
     return
   fi
+  PLATFORM=cpu check_arguments "$@"
   ARGUMENTS=("$@")
   if take_option --dev; then is_dev=true steps=4; fi
   export_settings setup '--dev or KEY=VALUE' "${ARGUMENTS[@]}"

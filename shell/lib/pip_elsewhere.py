@@ -22,6 +22,10 @@ NEWEST_GLIBC = 28
 OLDEST_GLIBC = 5
 """The oldest tag, once named manylinux1 (PEP 600)."""
 
+PLAIN_PACKAGES = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
+"""All that torch 2.13.0 requires (its METADATA) but CUDA and triton. Python 3.11 puts into every new environment a setuptools
+that is too old for torch, and hides that of the machine."""
+
 
 def values_of_markers(python: str, machine: str) -> dict[str, str]:
     """Return the values of all environment markers that differ between machines (PEP 508), for CPython on Linux."""
@@ -53,10 +57,12 @@ def run_pip(python: str, machine: str, arguments: list[str]) -> int:
 
 
 def write_torch(version: str, folder: Path) -> None:
-    """Write a wheel of torch without content and dependencies, so that pip leaves out CUDA and all that torch brings."""
+    """Write a wheel of torch without content that requires plain packages only, so that pip takes neither torch nor CUDA."""
     name = f"torch-{version}+{OWN}"
     with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
         metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+{OWN}\n"
+        for package in PLAIN_PACKAGES:
+            metadata += f"Requires-Dist: {package}\n"
         wheel.writestr(f"{name}.dist-info/METADATA", metadata)
         wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{name}.dist-info/RECORD", "")

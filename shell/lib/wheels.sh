@@ -86,6 +86,7 @@ setup_with_wheels() { # <arguments of the script...>
   local python
   local -A given=()
   take_values "$@"
+  PLATFORM=cpu check_arguments "${ARGUMENTS[@]}"
   export_settings setup 'an option of --help or KEY=VALUE' "${ARGUMENTS[@]}"
   find_platform
   python=$(short_version) || exit
