@@ -74,6 +74,10 @@ download_all() { # with the variables of collect_wheels
   cd -- "$ROOT" || return
   download "$python" "${index[@]}" -c cpu-requirements.txt -r "$PLATFORM-requirements.txt" -r evaluate-requirements.txt
   download "$python" --no-deps -r energy-requirements.txt
+  if [[ $PLATFORM != cpu && $python != 3.13 ]]; then # pandas 3 needs numpy 2, but the PyTorch of the machine may need numpy 1
+    printf 'torch==%s\nnumpy<2\n' "$torch_pin" >"$work/pins.txt"
+    download "$python" -c "$work/pins.txt" -r "$PLATFORM-requirements.txt"
+  fi
   for name in "${environments[@]:1}"; do
     say "collecting wheels of .venv-$name"
     case $name in
