@@ -19,7 +19,11 @@ describe() { # <python> <machine> <environment...>
   printf '%s-requirements.txt\n' "$PLATFORM" cpu energy "${@:3}" | sort -u | xargs sha256sum --
 }
 
-is_ours() { [[ -f $1/manifest.txt && $(head -n 1 -- "$1/manifest.txt") == "$MARK" ]]; } # <folder>
+is_ours() { # <folder>
+  local line=''
+  if [[ -f $1/manifest.txt ]]; then IFS= read -r line <"$1/manifest.txt" || true; fi # true: the last line may have no end
+  [[ $line == "$MARK" ]]
+}
 
 # Refuse a folder whose manifest does not begin with the wanted lines.
 require_lines() { # <folder> <what to do> <line...>
