@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Make or repair .venv with the pinned packages of this machine's platform; do nothing if it is up to date.
 #
-# Without a network: --download collects on another machine the wheels that this one lacks, for .venv, .venv-evaluate and the
-# environments of FRAMEWORK (all: every one that the platform has), without the PyTorch of a GPU machine. The folder is
-# copied, and --offline makes all these environments from it, without any index. What has no wheel is listed.
+# For a machine without a network: --download collects in DIR, on a machine that reaches a package index, the wheels of all
+# its environments, for a GPU machine without PyTorch, which it has. --offline makes the environments from a copy of DIR.
 #
 # Usage:   ./shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]
 #          --dev adds what shell/test.sh needs
-#          ./shell/setup.sh --download DIR [--python 3.10|3.11|3.12|3.13] [--machine x86_64|aarch64]
-#                           [--platform amd|nvd|cpu] [FRAMEWORK=...]
-#          of the other machine; default: those here. After an interrupt the same command continues
+#          ./shell/setup.sh --download DIR [--platform amd|nvd|cpu] [--python 3.12] [--machine x86_64|aarch64] [FRAMEWORK=...]
+#          the options are those of the machine without a network (default: of this one), Python 3.10 to 3.13; FRAMEWORK=all
+#          is for all environments of the platform. After an interrupt the same command continues. What has no wheel is
+#          listed, with how to get it
 #          ./shell/setup.sh --offline DIR [--platform amd|nvd|cpu]
 # Reads:   <platform>-requirements.txt, energy-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings,
-#          proxies; for --download and --offline also FRAMEWORK and the requirements of the other environments
+#          proxies; with --download and --offline the requirements of all environments, and FRAMEWORK
 # Writes:  .venv, .venv.lock (in our images TPRIMAT_VENV in place of .venv); with --download only DIR, with --offline
 #          also .venv-<framework> and its .lock
 # Exits:   0 ready, 1 something could not be installed or collected, 2 bad argument, platform or DIR

@@ -122,7 +122,7 @@ WRITE_NOTHING_NAMED = {
     "shell/run_sweep.sh": "starts train.sweep",
     "shell/run_train.sh": "starts train.matrix",
     "shell/run_wrap.sh": "starts evaluate.wrap",
-    "shell/setup.sh": "the environment .venv of the checkout",
+    "shell/setup.sh": "environments of the checkout; of the folder of --download see tests/shell/test_offline.py",
     "shell/sweep.sh": "starts train.sweep",
     "shell/test.sh": "tests, in temporary folders",
     "shell/trace.sh": "starts evaluate.trace",

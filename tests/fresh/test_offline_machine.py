@@ -18,7 +18,9 @@ TORCH = {
     "torch/version.py": "cuda, hip = '13.0', None\n",
     "torch-2.11.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\nRequires-Dist: setuptools>=77\n",
 }
-IMPORTS = "import backports.zstd, datasets, ftfy, gigatoken, httpx, matplotlib, orjson, pynvml, scipy, tokenizers, xxhash"
+IMPORTS = (
+    "import backports.zstd, datasets, ftfy, gigatoken, httpx, matplotlib, orjson, pynvml, scipy, tokenizers, xxhash"
+)
 
 
 @pytest.mark.parametrize("python", ["3.12"])  # another one than that of the tests, where they have 3.11
@@ -32,7 +34,9 @@ def test_a_machine_with_its_own_torch_is_set_up_without_index_and_network(tmp_pa
     done = subprocess.run([*command, "FRAMEWORK=mega,hf"], env=user, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
     names = {path.name.split("-")[0] for path in (wheels / "wheels").iterdir()}
-    assert not [name for name in names if name in ("torch", "triton") or name.startswith("nvidia_") and name != "nvidia_ml_py"]
+    assert not [
+        name for name in names if name in ("torch", "triton") or name.startswith("nvidia_") and name != "nvidia_ml_py"
+    ]
     assert not (clone / ".venv").exists()
 
     machine = tmp_path / "machine"
@@ -41,13 +45,18 @@ def test_a_machine_with_its_own_torch_is_set_up_without_index_and_network(tmp_pa
     for path, text in TORCH.items():
         (packages / path).parent.mkdir(exist_ok=True)
         (packages / path).write_text(text)
-    offline = {name: value for name, value in user.items() if not name.startswith("PIP_") and "proxy" not in name.lower()}
+    offline = {
+        name: value for name, value in user.items() if not name.startswith("PIP_") and "proxy" not in name.lower()
+    }
     offline |= {"PATH": f"{machine}/bin:{os.defpath}", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
-    offline |= {"HOME": str(tmp_path / "empty"), "PLATFORM": "nvd"}
+    offline |= {"HOME": str(tmp_path / "empty"), "PLATFORM": "nvd", "PIP_NO_COMPILE": "1"}  # compiling takes a minute
     setup = [clone / "tprimat", "setup", "--offline", wheels]
     done = subprocess.run(setup, env=offline, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
-    for name, imports in ((".venv", IMPORTS), (".venv-evaluate", "import jinja2, matplotlib, numpy, pandas, scipy, tqdm")):
+    for name, imports in (
+        (".venv", IMPORTS),
+        (".venv-evaluate", "import jinja2, matplotlib, numpy, pandas, scipy, tqdm"),
+    ):
         subprocess.run([clone / name / "bin" / "python", "-c", imports], env=offline, check=True)
     shutil.rmtree(wheels)
     again = subprocess.run([clone / "tprimat", "setup"], env=offline, capture_output=True, text=True, timeout=60)

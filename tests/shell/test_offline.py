@@ -19,7 +19,12 @@ import pytest
 from tests.support.checkout import copy_to
 from tests.support.setups import Checkout, Sandbox
 
-SCRIPTS = ("shell/lib/wheels.sh", "shell/lib/collect.sh", "shell/lib/pip_elsewhere.py", "shell/inside/setup_framework.sh")
+SCRIPTS = (
+    "shell/lib/wheels.sh",
+    "shell/lib/collect.sh",
+    "shell/lib/pip_elsewhere.py",
+    "shell/inside/setup_framework.sh",
+)
 FOLDERS = "/opt/vendor/dist-packages"
 OWN_TORCH = f"{FOLDERS}\ntorch==2.7.0\nnumpy==1.26.4\n"
 
@@ -45,7 +50,10 @@ WHEELS = [  # name, version, tag, what it requires
     ("numpy", "2.4", "py3-none-any", ""),
     ("zeus", "1.0", "py3-none-any", "amdsmi"),
     ("titan", "1.0", "py3-none-any", "torchdata"),
-    *((name, "1.0", "py3-none-any", "") for name in ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy")),
+    *(
+        (name, "1.0", "py3-none-any", "")
+        for name in ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy")
+    ),
     ("typing_extensions", "1.0", "py3-none-any", ""),
 ]
 OF_TORCH = {"filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing_extensions"}
@@ -147,7 +155,9 @@ def test_an_incomplete_download_is_no_ready_folder_and_the_same_command_continue
     (tmp_path / "index" / "titan-1.0-py3-none-any.whl").rename(tmp_path / "titan-1.0-py3-none-any.whl")
     command = ("setup.sh", "--download", str(tmp_path / "wheels"), "--python", "3.12", "--platform", "nvd")
     failed = box.run(*command)
-    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith("error: setup: titan==1.0: got no wheel")
+    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(
+        "error: setup: titan==1.0: got no wheel"
+    )
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "wheels" / "wheels").glob("[!t]*")}
     assert kept and not (tmp_path / "wheels" / "SHA256SUMS").exists()
     (tmp_path / "titan-1.0-py3-none-any.whl").rename(tmp_path / "index" / "titan-1.0-py3-none-any.whl")
@@ -277,7 +287,9 @@ def test_a_gpu_machine_without_torch_is_told_that_the_folder_has_none(checkout):
     done = checkout.setup("--offline", str(folder), PLATFORM="nvd")
     (line,) = done.stderr.splitlines()
     assert (done.returncode, checkout.calls()) == (1, []) and not checkout.venv.exists()
-    assert line.startswith("error: setup: torch: got none for CUDA") and "which --download leaves to the machine" in line
+    assert (
+        line.startswith("error: setup: torch: got none for CUDA") and "which --download leaves to the machine" in line
+    )
 
 
 def test_an_environment_that_cannot_be_made_is_named_and_the_others_are_ready(checkout):
