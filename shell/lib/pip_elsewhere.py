@@ -23,8 +23,8 @@ OLDEST_GLIBC = 5
 """The oldest tag, once named manylinux1 (PEP 600)."""
 
 PLAIN_PACKAGES = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
-"""All that torch 2.13.0 requires (its METADATA) but CUDA and triton. Python 3.11 puts into every new environment a setuptools
-that is too old for torch, and hides that of the machine."""
+"""All that torch 2.13.0 requires (its METADATA) but CUDA and triton. Python 3.11 and earlier put a setuptools into every new
+environment that is too old for this torch and hides that of the machine."""
 
 
 def values_of_markers(python: str, machine: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ def run_pip(python: str, machine: str, arguments: list[str]) -> int:
 
 
 def write_torch(version: str, folder: Path) -> None:
-    """Write a wheel of torch without content that requires plain packages only, so that pip takes neither torch nor CUDA."""
+    """Write a wheel of torch without content that requires plain packages: pip then takes neither torch nor CUDA."""
     name = f"torch-{version}+{OWN}"
     with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
         metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+{OWN}\n"

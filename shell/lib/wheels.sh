@@ -71,9 +71,9 @@ take_values() { # <arguments of the script...>; sets given and ARGUMENTS (the re
 
 # Print the version of the Python that .venv has, or would be made with: 3.12.
 short_version() {
-  local python=$PYTHON version
-  if ! keeps_venv >/dev/null; then python=$(find_python) || return; fi
-  version=$("$python" -V)
+  local program=$PYTHON version
+  if ! keeps_venv >/dev/null; then program=$(find_python) || return; fi
+  version=$("$program" -V)
   [[ $version =~ ^Python\ ([0-9]+\.[0-9]+) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
@@ -87,22 +87,22 @@ make_others() {
 }
 
 setup_with_wheels() { # <arguments of the script...>
-  local python
+  local version
   local -A given=()
   take_values "$@"
   PLATFORM=cpu check_arguments "${ARGUMENTS[@]}"
   export_settings setup 'an option of --help or KEY=VALUE' "${ARGUMENTS[@]}"
   find_platform
-  python=$(short_version) || exit
+  version=$(short_version) || exit
   if [[ ! ${given[offline]-} ]]; then
     . "$ROOT/shell/lib/collect.sh"
-    collect_wheels "$(realpath -m -- "${given[download]}")" "${given[python]-$python}" "${given[machine]-$(uname -m)}"
+    collect_wheels "$(realpath -m -- "${given[download]}")" "${given[python]-$version}" "${given[machine]-$(uname -m)}"
     return
   elif [[ ${given[download]-}${given[python]-}${given[machine]-} ]]; then
     refuse "setup: got --offline with an option of --download, wanted one of both; see --help"
   fi
   given[offline]=$(realpath -m -- "${given[offline]}")
-  require_wheels "${given[offline]}" "$python"
+  require_wheels "${given[offline]}" "$version"
   export TPRIMAT_WHEELS=${given[offline]}/wheels
   take_lock "$VENV" setup
   make_suite false

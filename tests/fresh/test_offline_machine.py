@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full("wheels for a machine without a network, collected
 TORCH = {
     "torch/__init__.py": "from torch import version\n",
     "torch/version.py": "cuda, hip = '13.0', None\n",
-    "torch-2.11.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\nRequires-Dist: setuptools>=77\n",
+    "torch-2.11.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\nRequires-Dist: jinja2\n",
 }
 IMPORTS = (
     "import backports.zstd, datasets, ftfy, gigatoken, httpx, matplotlib, orjson, pynvml, scipy, tokenizers, xxhash"
