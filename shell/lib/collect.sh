@@ -44,7 +44,8 @@ git clone --recursive https://github.com/ROCm/TransformerEngine" "Primus (prim):
 download() { # <python> <pip arguments...>
   local package='' earlier='' output=$work/output
   until run_quietly "$output" "$work/venv/bin/python" "$ROOT/shell/lib/pip_elsewhere.py" "$1" "$machine" download --no-input \
-    --disable-pip-version-check --progress-bar off --find-links "$work/built" --dest "$folder/wheels" "${@:2}"; do
+    --disable-pip-version-check --progress-bar off --find-links "$work/built" --find-links "$folder/wheels" \
+    --dest "$folder/wheels" "${@:2}"; do
     if [[ $(<"$output") =~ "No matching distribution found for "([^[:space:]\;]+) ]]; then package=${BASH_REMATCH[1]}; fi
     if [[ $package == "$earlier" ]]; then
       cat -- "$output" >&2

@@ -18,53 +18,47 @@ from pathlib import Path
 OWN = "your.own"
 """Local version of the wheel without content: later than those of all builds (cpu, cu130, rocm7.0, xpu)."""
 NEWEST_GLIBC = 28
-"""Minor version of glibc 2 that a GPU machine has at least: Ubuntu 20.04 has 2.31, RHEL 8 has 2.28."""
-OLDEST_GLIBC = 5
-"""The oldest tag, once named manylinux1 (PEP 600)."""
+"""Minor version of glibc 2 that a GPU machine has at least: RHEL 8 has 2.28, Ubuntu 20.04 has 2.31. The oldest tag, once
+named manylinux1, is that of 2.5 (PEP 600)."""
 
-PLAIN_PACKAGES = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
-"""All that torch 2.13.0 requires (its METADATA) but CUDA and triton. Python 3.11 and earlier put a setuptools into every new
-environment that is too old for this torch and hides that of the machine."""
-
-
-def values_of_markers(python: str, machine: str) -> dict[str, str]:
-    """Return the values of all environment markers that differ between machines (PEP 508), for CPython on Linux."""
-    return {
-        "implementation_name": "cpython",
-        "os_name": "posix",
-        "platform_machine": machine,
-        "platform_python_implementation": "CPython",
-        "platform_system": "Linux",
-        "python_full_version": f"{python}.0",
-        "python_version": python,
-        "sys_platform": "linux",
-    }
+METADATA = """Metadata-Version: 2.1
+Name: torch
+Version: {version}
+Requires-Dist: filelock
+Requires-Dist: fsspec
+Requires-Dist: jinja2
+Requires-Dist: networkx
+Requires-Dist: setuptools
+Requires-Dist: sympy
+Requires-Dist: typing-extensions
+"""
+"""All that torch 2.13.0 requires but CUDA and triton. Python 3.11 and earlier put a setuptools into every new environment
+that is too old for this torch and hides that of the machine."""
+WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def run_pip(python: str, machine: str, arguments: list[str]) -> int:
-    """Run a command of pip for a Python (`3.12`) and a machine (`x86_64`); return pip's exit code."""
-    # pip has no option for it, and no other interface either
+    """Run a command of pip for a Python (`3.12`) and a Linux machine (`x86_64`); return pip's exit code."""
+    values = {"platform_machine": machine, "python_full_version": f"{python}.0", "python_version": python}
+    # pip has no option for the values of markers (PEP 508), and no other interface
     markers = importlib.import_module("pip._vendor.packaging.markers")
     here = markers.default_environment
-    markers.default_environment = lambda: here() | values_of_markers(python, machine)
+    markers.default_environment = lambda: here() | values
 
     options = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
-    for minor in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1):
+    for minor in range(NEWEST_GLIBC, 4, -1):
         options.append(f"--platform=manylinux_2_{minor}_{machine}")
     options.append(f"--platform=manylinux2014_{machine}")  # pip adds the two older names itself
-    code: int = importlib.import_module("pip._internal.cli.main").main([*arguments, *options])
+    code: int = importlib.import_module("pip._internal.cli.main").main(arguments + options)
     return code
 
 
 def write_torch(version: str, folder: Path) -> None:
     """Write a wheel of torch without content that requires plain packages: pip then takes neither torch nor CUDA."""
-    name = f"torch-{version}+{OWN}"
+    name = f"torch-{version}"
     with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
-        metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+{OWN}\n"
-        for package in PLAIN_PACKAGES:
-            metadata += f"Requires-Dist: {package}\n"
-        wheel.writestr(f"{name}.dist-info/METADATA", metadata)
-        wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}.dist-info/METADATA", METADATA.format(version=version))
+        wheel.writestr(f"{name}.dist-info/WHEEL", WHEEL)
         wheel.writestr(f"{name}.dist-info/RECORD", "")
 
 
@@ -72,7 +66,7 @@ def main() -> int:
     """Run the command line; return its exit code."""
     first, second, *rest = sys.argv[1:]
     if first == "torch":
-        write_torch(second, Path(rest[0]))
+        write_torch(f"{second}+{OWN}", Path(rest[0]))
         return 0
     return run_pip(first, second, rest)
 

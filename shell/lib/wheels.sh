@@ -71,6 +71,7 @@ take_values() { # <arguments of the script...>; sets given and ARGUMENTS (the re
 
 # Print the version of the Python that .venv has, or would be made with: 3.12.
 short_version() {
+  # shellcheck disable=SC2153 # environment.sh sets PYTHON
   local program=$PYTHON version
   if ! keeps_venv >/dev/null; then program=$(find_python) || return; fi
   version=$("$program" -V)

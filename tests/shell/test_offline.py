@@ -152,15 +152,15 @@ def test_wheels_are_those_of_the_other_machine_without_torch(box, tmp_path, pyth
 
 
 def test_an_incomplete_download_is_no_ready_folder_and_the_same_command_continues(box, tmp_path):
-    (tmp_path / "index" / "titan-1.0-py3-none-any.whl").rename(tmp_path / "titan-1.0-py3-none-any.whl")
+    (tmp_path / "index" / "zeus-1.0-py3-none-any.whl").rename(tmp_path / "zeus-1.0-py3-none-any.whl")
     command = ("setup.sh", "--download", str(tmp_path / "wheels"), "--python", "3.12", "--platform", "nvd")
     failed = box.run(*command)
     assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(
-        "error: setup: titan==1.0: got no wheel"
+        "error: setup: zeus==1.0: got no wheel"
     )
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "wheels" / "wheels").glob("[!t]*")}
     assert kept and not (tmp_path / "wheels" / "SHA256SUMS").exists()
-    (tmp_path / "titan-1.0-py3-none-any.whl").rename(tmp_path / "index" / "titan-1.0-py3-none-any.whl")
+    (tmp_path / "zeus-1.0-py3-none-any.whl").rename(tmp_path / "index" / "zeus-1.0-py3-none-any.whl")
     assert box.run(*command).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in kept} == kept, "downloaded once"
     assert collected(tmp_path / "wheels") == EVERYWHERE
