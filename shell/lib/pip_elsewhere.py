@@ -20,7 +20,6 @@ OWN = "your.own"
 NEWEST_GLIBC = 28
 """Minor version of glibc 2 that a GPU machine has at least: RHEL 8 has 2.28, Ubuntu 20.04 has 2.31. The oldest tag, once
 named manylinux1, is that of 2.5 (PEP 600)."""
-
 METADATA = """Metadata-Version: 2.1
 Name: torch
 Version: {version}
@@ -32,8 +31,8 @@ Requires-Dist: setuptools
 Requires-Dist: sympy
 Requires-Dist: typing-extensions
 """
-"""All that torch 2.13.0 requires but CUDA and triton. Python 3.11 and earlier put a setuptools into every new environment
-that is too old for this torch and hides that of the machine."""
+"""All that torch 2.13.0 requires but CUDA and triton. Python 3.11 and earlier put a setuptools into every new
+environment that is too old for this torch and hides that of the machine."""
 WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 

@@ -155,9 +155,7 @@ def test_an_incomplete_download_is_no_ready_folder_and_the_same_command_continue
     (tmp_path / "index" / "zeus-1.0-py3-none-any.whl").rename(tmp_path / "zeus-1.0-py3-none-any.whl")
     command = ("setup.sh", "--download", str(tmp_path / "wheels"), "--python", "3.12", "--platform", "nvd")
     failed = box.run(*command)
-    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(
-        "error: setup: zeus==1.0: got no wheel"
-    )
+    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith("error: setup: zeus==1.0: got no wheel")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "wheels" / "wheels").glob("[!t]*")}
     assert kept and not (tmp_path / "wheels" / "SHA256SUMS").exists()
     (tmp_path / "zeus-1.0-py3-none-any.whl").rename(tmp_path / "index" / "zeus-1.0-py3-none-any.whl")
