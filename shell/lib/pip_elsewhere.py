@@ -18,8 +18,8 @@ from pathlib import Path
 OWN = "your.own"
 """Local version of the wheel without content: later than those of all builds (cpu, cu130, rocm7.0, xpu)."""
 NEWEST_GLIBC = 28
-"""Minor version of glibc 2 that a GPU machine has at least: RHEL 8 has 2.28, Ubuntu 20.04 has 2.31. The oldest tag, once
-named manylinux1, is that of 2.5 (PEP 600)."""
+"""Minor version of glibc 2 that a GPU machine has at least: RHEL 8 has 2.28, Ubuntu 20.04 has 2.31. The oldest tag is
+that of 2.5, once named manylinux1 (PEP 600)."""
 METADATA = """Metadata-Version: 2.1
 Name: torch
 Version: {version}
