@@ -184,13 +184,16 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def write_folder(checkout: Checkout, python: str = "3.11", machine: str = platform.machine(), **changes: str) -> Path:
-    """Write a complete folder of wheels, as another machine collects it."""
+    """Write a complete folder of wheels, as another machine collects it; for a CPU also those of NeMo."""
+    environments = ["evaluate", "titan"]
+    if changes.get("PLATFORM") == "cpu":
+        environments.append("nemo")
     folder = checkout.folder / "my wheels"
     (folder / "wheels").mkdir(parents=True)
     (folder / "wheels" / "a.whl").write_bytes(b"a wheel")
     (folder / "SHA256SUMS").write_text(f"{hashlib.sha256(b'a wheel').hexdigest()}  wheels/a.whl\n")
     describe = 'source shell/lib/wheels.sh; describe "$@"'
-    described = checkout.sourced(describe, python, machine, "evaluate", "titan", **changes)
+    described = checkout.sourced(describe, python, machine, *environments, **changes)
     (folder / "manifest.txt").write_text(described.stdout + "not here: torch\n")
     return folder
 
@@ -268,7 +271,7 @@ def test_every_environment_is_made_from_the_folder_alone_and_later_commands_need
     read = f"-r {checkout.root}/{{}}-requirements.txt"
     expected = [read.format(platform), read.format("energy"), read.format("evaluate"), "pyarrow", read.format("titan")]
     if platform == "cpu":
-        expected.insert(0, "torch numpy")
+        expected = ["torch numpy", *expected, "torch numpy", read.format("nemo")]
     for call, end in zip(calls, expected, strict=True):
         assert call.endswith(end)
     assert not checkout.calls("torch_source.py answers")
