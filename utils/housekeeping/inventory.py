@@ -284,9 +284,13 @@ _LOGS = Layout(
         (rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.primus", _PRIMUS),
     ),
 )
-_GPU_HOUR = Layout(  # benchmarks/gpu.py
-    (("gpu hour", r"parts\.json|summary\.md"),),
-    (("facts", Layout((("gpu hour", r"[a-z_]+\.txt"),))), ("logs", Layout((("log", r"[A-Za-z0-9_]+\.log"),)))),
+_GPU_HOUR = Layout(  # benchmarks/gpu.py, benchmarks/hour_report.py
+    (("gpu hour", r"parts\.json|summary\.md|gpu_hour\.zip"),),
+    (
+        ("facts", Layout((("gpu hour", r"[a-z_]+\.txt"),))),
+        ("logs", Layout((("log", r"[A-Za-z0-9_]+\.log"),))),
+        ("report", Layout((("comparison", r"compare\.(?:png|md|html|json)"),))),
+    ),
 )
 _SWEEPS = Layout((("sweep", r"[A-Za-z0-9._-]+\.(?:json|png|env)"),))  # utils/results/sweep_file.py
 _PROFILE = Layout(  # train/profiling/; nsys: shell/profile.sh
