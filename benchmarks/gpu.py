@@ -9,7 +9,8 @@ Usage:   ./shell/run_gpu_hour.sh [--dry-run] [--minutes N] [--only TEXT] [--devi
          layers, memory and seconds; --minutes (9): no part is started that would need more; --only: parts whose name
          contains TEXT (may be repeated); --device H100 chooses the layers for that card instead of this machine's
 Reads:   settings, as shell/run_train.sh; secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE
-Writes:  .venv, DATA_DIR, OUTPUT_DIR/hour_*/train_*.json, OUTPUT_DIR/gpu_hour/, output.zip, probe_*.json, profiles/, logs/
+Writes:  .venv, DATA_DIR, OUTPUT_DIR/hour_*/train_*.json, OUTPUT_DIR/gpu_hour/, output.zip, probe_*,
+         profiles/, logs/
 Exits:   0 all parts that were started succeeded, 2 bad input, 1 otherwise
 Example: ./shell/run_gpu_hour.sh --only smoke --only verdict OUTPUT_DIR=output-h100
 
@@ -49,6 +50,7 @@ from benchmarks.hour_parts import ASSUMED_TFLOPS, RUNS, VERDICT, Hour, Part, Tas
 from benchmarks.hour_report import close
 from train.job import processes
 from train.machine import gpus
+from utils import redact
 from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError
 from utils.hardware.devices import SHORT_NAMES, Device, named
@@ -62,8 +64,8 @@ PLACES = ("OUTPUT_DIR", "DATA_DIR", "RUNTIME")
 CLOSING_SECONDS = 20
 """Reserved at the end for the comparison, the summary and the archive."""
 GRACE_SECONDS = 10
-"""For a task that is stopped, to end its ranks and write its result."""
-
+"""For a task that is stopped, to end its ranks and to write its result."""
+TOOL_SECONDS = 60
 TOOLS = {
     "nvd": ("nvidia-smi", "nvidia-smi -q", "nvidia-smi topo -m", "nvidia-smi --help-query-gpu"),
     "amd": (
@@ -93,24 +95,31 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def write_facts(hour: Hour) -> None:
-    """Keep the output of the vendor's tools, of pip and of torch under `facts/`; a tool that is missing is named."""
-    folder = hour.own / "facts"
-    folder.mkdir(parents=True, exist_ok=True)
-    about_torch = "import torch.utils.collect_env as c; print(c.get_pretty_env_info())"
-    commands = {"torch": [sys.executable, "-c", about_torch], "pip": [sys.executable, "-m", "pip", "freeze"]}
-    commands |= {tool.replace(" ", "_").replace("-", "_"): tool.split() for tool in TOOLS[hour.platform]}
+    """Keep the output of the vendor's tools, of pip and of torch under `facts/`; a tool that fails is named."""
+    commands = {
+        "torch": [sys.executable, "-m", "torch.utils.collect_env"],
+        "pip": [sys.executable, "-m", "pip", "freeze"],
+    }
+    commands |= {re.sub("[ -]+", "_", tool): tool.split() for tool in TOOLS[hour.platform]}
     for name, command in commands.items():
-        if shutil.which(command[0]) is None:
-            (folder / f"{name}.txt").write_text(f"{command[0]} is not installed\n", encoding="utf8")
-            continue
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        text = ran.stdout + (f"\nexit code {ran.returncode}\n{ran.stderr}" if ran.returncode else "")
-        (folder / f"{name}.txt").write_text(text, encoding="utf8")
-    note(*(folder / f"{name}.txt" for name in commands))
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TOOL_SECONDS)
+            text = ran.stdout + (f"exit code {ran.returncode}\n{ran.stderr}" if ran.returncode else "")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            text = f"{command[0]}: {error}\n"
+        path = hour.own / "facts" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(redact.text(text), encoding="utf8")
+        note(path)
 
 
-def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int, float]]:
-    """Run tasks side by side, each with its output in a log; yield exit code and seconds of each when it ends.
+def log_of(hour: Hour, task: Task) -> Path:
+    """Return the path of a task's log."""
+    return hour.own / "logs" / f"{task.name.replace(' ', '_')}.log"
+
+
+def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
+    """Run tasks side by side, each with its output in a log; yield each with its exit code when it ends.
 
     A task starts when cores and memory of the device have room for it. At the deadline those that run are stopped,
     which is exit code 124, and no other is started.
@@ -125,88 +134,68 @@ def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int, fl
         has_core = len(running) < (os.cpu_count() or 1)
         if waiting and (not running or (has_core and used + waiting[0].needs_gb <= room)):
             task = waiting.pop(0)
-            running[task] = _start(hour, task), time.monotonic()
-        for task, (process, started) in list(running.items()):
-            code = _stop(process) if is_late else process.poll()
-            if code is not None:
+            with log_of(hour, task).open("wb") as log:
+                running[task] = subprocess.Popen(
+                    task.command,
+                    cwd=ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    preexec_fn=processes.tied(),
+                )
+        for task, process in list(running.items()):
+            if is_late:
+                _stop(process)
+            if process.poll() is not None:
                 del running[task]
-                yield task, code, time.monotonic() - started
+                note(log_of(hour, task))
+                yield task, 124 if is_late else process.returncode
         time.sleep(0.05)
 
 
-def _log(hour: Hour, task: Task) -> Path:
-    return hour.own / "logs" / f"{re.sub(r'[^A-Za-z0-9]', '_', task.name)}.log"
-
-
-def _start(hour: Hour, task: Task) -> subprocess.Popen[bytes]:
-    _log(hour, task).parent.mkdir(parents=True, exist_ok=True)
-    with _log(hour, task).open("wb") as log:
-        return subprocess.Popen(
-            task.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=processes.tied()
-        )
-
-
-def _stop(process: subprocess.Popen[bytes]) -> int:
-    """End a task, which ends its ranks and writes its result, and return the exit code of a timeout."""
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a task, which ends its ranks and writes its result first."""
     process.terminate()
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    return 124
 
 
 def run_part(hour: Hour, part: Part) -> bool:
     """Run the tasks of a part that have not passed yet and can run here; return whether none has failed."""
-    rows = hour.record.setdefault(part.name, {}).setdefault("tasks", {})
-    started, waiting = time.monotonic(), []
+    record = hour.record.setdefault(part.name, {"tasks": {}})
+    rows, started, waiting = record["tasks"], time.monotonic(), []
+    (hour.own / "logs").mkdir(parents=True, exist_ok=True)
     for task in part.tasks:
-        reason = task.lacks or why_missing(task.needs, hour.platform)
-        if reason:
-            rows[task.name] = {"outcome": "not run", "detail": reason}
+        if reason := task.lacks or why_missing(task.needs, hour.platform):
+            rows[task.name] = ["not run", reason]
             print(f"not run: {task.name}: {reason}", flush=True)
-        elif rows.get(task.name, {}).get("outcome") != "ok":
-            rows[task.name] = {"outcome": "failed", "detail": "there was no time for it"}
+        elif rows.get(task.name, [""])[0] != "ok" or part.name == "data":
+            rows[task.name] = ["failed", "there was no time left for it"]
             waiting.append(task)
-    for task, code, seconds in run_tasks(hour, waiting):
-        outcome, log = "failed" if code else "ok", _log(hour, task)
-        detail = _detail(log, code)
-        rows[task.name] = {"outcome": outcome, "detail": detail, "exit_code": code, "log": log.name}
-        print(f"{outcome}: {task.name}, {seconds:.0f} s: {detail}", flush=True)
-        note(log)
-    if part.name == "smoke":
-        _keep_smoke(hour, rows)
-    outcomes = {rows[task.name]["outcome"] for task in part.tasks}
-    hour.record[part.name]["outcome"] = next(one for one in ("failed", "ok", "not run") if one in outcomes)
-    hour.record[part.name]["seconds"] = round(time.monotonic() - started, 1)
-    (hour.own / "parts.json").write_text(json.dumps(hour.record, indent=1), encoding="utf8")
-    note(hour.own / "parts.json")
-    return "failed" not in outcomes
-
-
-def _detail(log: Path, code: int) -> str:
-    """Return what the last telling line of a log says: the end of a job, an error, or whatever comes last."""
-    lines = [line for line in log.read_text(encoding="utf8", errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("=== ", "error"))]
-    last = (telling or lines or ["no output"])[-1].removeprefix("=== ")[:300]
-    return f"stopped, its time was over: {last}" if code == 124 else last
-
-
-def _keep_smoke(hour: Hour, rows: dict[str, dict[str, Any]]) -> None:
-    """Keep of the smoke test its checks, its losses and the logs of its ranks; its times are no results."""
-    numerics = hour.own / "logs" / "numerics.log"
-    text = numerics.read_text(encoding="utf8").strip().rpartition("\n")[2] if numerics.exists() else ""
-    for check in json.loads(text) if text.startswith("[") else ():
-        error = "not computed" if check["error"] is None else f"error {check['error']:.1e} of {check['limit']:.1e}"
-        outcome = "ok" if check["is_ok"] else "failed"
-        rows[f"numerics: {check['name']}"] = {"outcome": outcome, "detail": f"{error} {check['note']}"}
-        rows["numerics"]["detail"] = "each check has a row"
-    for row in rows.values():
-        if loss := re.search(r"loss \S+ -> [\d.]+", row["detail"]):
-            row["detail"] = loss[0]
+    for task, code in run_tasks(hour, waiting):
+        detail = _detail(hour, task, code)
+        if part.name == "smoke":  # its times are no results
+            detail = re.sub(r".*(loss \S+ -> [\d.]+).*", r"\1", detail)
+        rows[task.name] = ["failed" if code else "ok", detail]
+        print(f"{rows[task.name][0]}: {task.name}, {time.monotonic() - started:.0f} s: {detail}", flush=True)
     for log in (hour.scratch / "logs").glob("*.log"):
         note(Path(shutil.copy(log, hour.own / "logs")))
+    outcomes = [rows[task.name][0] for task in part.tasks]
+    record["outcome"] = next(outcome for outcome in ("failed", "ok", "not run") if outcome in outcomes)
+    record["seconds"] = round(time.monotonic() - started, 1)
+    (hour.own / "parts.json").write_text(json.dumps(hour.record, indent=1), encoding="utf8")
+    note(hour.own / "parts.json")
+    return record["outcome"] != "failed"
+
+
+def _detail(hour: Hour, task: Task, code: int) -> str:
+    """Return the last telling line of a task's log: the end of a job, an error, or whatever comes last."""
+    lines = [line for line in log_of(hour, task).read_text(encoding="utf8", errors="replace").splitlines() if line]
+    telling = [line for line in lines if line.startswith(("=== ", "error"))] or lines or ["no output"]
+    return ("stopped at the deadline: " if code == 124 else "") + redact.text(telling[-1].removeprefix("=== ")[:300])
 
 
 @refusing((ConfigError,))
@@ -273,8 +262,9 @@ def _planned(hour: Hour, part: Part) -> str:
     expected = f"{part.seconds:.0f} s expected"
     if part.size is None:
         return f"{part.name}: {expected}"
-    of_card = f"{part.name}: {part.size.layers}, about {part.size.needs_gb:.1f} GB of {hour.memory_gb:.1f} GB"
-    return f"{of_card}, {expected}" if hour.fits(part.size) else f"does not fit: {of_card}"
+    layers = f"{part.name}: {part.size.spec.num_layers} layers"
+    memory = f"about {part.size.needs_gb:.1f} GB of {hour.memory_gb:.1f} GB"
+    return f"{layers}, {memory}, {expected}" if hour.fits(part.size) else f"does not fit: {layers}, {memory}"
 
 
 def _run(hour: Hour, part: Part) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from utils.frameworks import FRAMEWORKS
 from utils.hardware.devices import Device
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED, estimate, usable_gb
 from utils.models import ModelSpec, get
-from utils.settings.combinations import VENDOR_RECIPES
 from utils.settings.config import ROOT, load
 
 FOLDER = "gpu_hour"
@@ -33,14 +32,15 @@ RUNS, MOST_RUNS = 3, 5
 TOKENS_PER_STEP = 16_384
 """Tokens of one optimizer step on one GPU: the same at every sequence length."""
 STEPS = 20
-WARMUP_STEPS = 10
-RATES = {"cpu": "1e-3"}
-RATE = "3e-5"
-"""LR, on a CPU that of RATES. Early steps of Adam move every weight by about the rate, all in one direction: after n
-steps a matrix of width d has gained a part of norm n x LR x d, beside initial weights of norm 2 x 0.02 x sqrt(d), which
-is 2.6 for Llama 3.1 8B (d = 4096). With LR 3e-4 after 2 warm-up steps the sum of the first four rates is 9e-4 and that
-part 3.7: on the H200 the loss rose from 12.6 to 15.1 in the first of them (SL 8192) and to 30 after the fourth. Here all
-20 rates together are 3e-4, so the part stays at 1.2. The tiny models have d = 128, where 3e-5 would change nothing."""
+RATE, CPU_RATE = "LR=3e-5", "LR=1e-3"
+"""Peak of the learning rate after a warm-up of half of the steps; at every size the loss falls with it.
+
+The first steps of Adam move every weight by about the rate, in one direction: n steps add to a matrix of width d a part
+of norm n x LR x d, while the norm of its initial weights is about 2 x 0.02 x sqrt(d): 2.6 for Llama 3.1 8B, whose d is
+4,096. With LR=3e-4 after two warm-up steps the first four rates sum to 9e-4, and the part is 3.7: on the H200 the loss
+rose from 12.6 to 15.1 after the first (SL 8192) and to 30 after the fourth. Here the rates of the first five steps sum
+to 4e-5, those of all steps to 3e-4, and the part stays below 1.2. The tiny models have d = 128, where 3e-5 would
+change little."""
 DOCUMENTS = 2000
 """Documents of the generated text, 50 to 500 words each: all jobs read the same data, prepared once. 20 steps of 16,384
 tokens are 327,680."""
@@ -48,13 +48,14 @@ COLD_SECONDS, WARM_SECONDS = 63, 45
 COMPILE_SECONDS, END_SECONDS = 13, 5
 SHARE_OF_PEAK = 0.5
 ASSUMED_TFLOPS = 312.0
-"""Peak of a card without a row in the table of devices: that of an A100, so that expected seconds are rather too long."""
+"""Peak of a card without a row in the table of devices: that of an A100, so that its seconds are rather too long."""
 SMOKE_SECONDS = 100
 CPU_SECONDS = 20
-"""Of a job at tiny size on two cores, of which two run side by side in the smoke test."""
+"""Of a job at tiny size on two cores, where two run side by side in the smoke test."""
 SMOKE_STEPS = 4
-NUMERICS_GB = 12
-"""At most: attention of 2 x 32 heads over 1,024 tokens in float64, with its gradients."""
+PROBE_SECONDS = 30
+NUMERICS_GB = 2
+"""At most: the logits of 64 tokens in float64 with their gradients, and the context of CUDA or HIP."""
 OWN_STATES_GB = 18 / 16
 """Bytes a parameter of a framework without an estimate over those of mega with float32 states: a float32 copy of the
 weights in place of mega's 16-bit remainder."""
@@ -62,11 +63,10 @@ PYTHON = (sys.executable, "-m")
 LAYERS_APART = 4
 """Layers that a model loses until it fits."""
 ENGINE = "transformer_engine"
-ONE_STEP = {"PROFILING": "true", "PROFILE_STEP_START": 8, "PROFILE_STEP_END": 8}
-"""Settings of a job that profiles one step."""
+FP8 = "LAYERS=te PRECISION=fp8 FP8_RECIPE="
 SMOKE = (
-    # Mistral has the layers and widths of Llama and a quarter of its vocabulary: 9 GB a job instead of 20, so that all
-    # run at once. Its window is longer than 2,048 tokens.
+    # Mistral has the layers and widths of Llama and a quarter of its vocabulary: 9 GB a job instead of 18, so that all
+    # jobs run at once. Its window is longer than 2,048 tokens.
     ("mega local", "mega", "mistral", 2048, "", "LAYERS=local"),
     ("mega TransformerEngine", "mega", "mistral", 2048, ENGINE, "LAYERS=te"),
     ("hf stock", "hf", "mistral", 2048, "", "HF_KERNELS=stock"),
@@ -75,17 +75,25 @@ SMOKE = (
     ("experts", "mega", "qwen3moe", 2048, "", "LAYERS=auto"),
     ("bridge", "bridge", "mistral", 2048, "bridge", "LAYERS=auto"),
     ("titan", "titan", "mistral", 2048, "titan", "LAYERS=auto"),
+    ("fp8 delayed", "mega", "mistral", 2048, ENGINE, f"{FP8}delayed"),
+    ("fp8 current", "mega", "mistral", 2048, ENGINE, f"{FP8}current"),
+    ("fp8 mxfp8", "mega", "mistral", 2048, ENGINE, f"{FP8}mxfp8"),
+    ("fp8 nvfp4", "mega", "mistral", 2048, ENGINE, f"{FP8}nvfp4"),
 )
-"""Jobs of the smoke test: name, framework, model, sequence length, what must be installed, and a setting."""
+"""Jobs of the smoke test: name, framework, model, sequence length, what must be installed, and settings."""
+WITHOUT_FORMAT = {"fp8 delayed": "dense_fp8_tflops", "fp8 current": "dense_fp8_tflops"}
+WITHOUT_FORMAT |= {"fp8 mxfp8": "dense_fp4_tflops", "fp8 nvfp4": "dense_fp4_tflops"}
+"""Number of the datasheet without which a card lacks a format: scales for blocks came with fp4 (Blackwell, CDNA 4)."""
+ELSEWHERE = {"amd": ("bridge", "fp8 nvfp4")}
+"""Jobs that only the other vendor's platform has."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """The model of a part: its settings, its shape, its layers in words, and the most memory that a job of it needs."""
+    """The model of a part: its settings, its shape, and the most memory that a job of it needs."""
 
     settings: tuple[str, ...]
     spec: ModelSpec
-    layers: str
     needs_gb: float
 
 
@@ -126,7 +134,7 @@ class Hour:
     device: Device | None = None
     """None for a card that is not in the table of devices, and for a CPU."""
     scratch: Path = Path("scratch")
-    """OUTPUT_DIR of the jobs of the smoke test, which goes at the end: their results are no measurements."""
+    """OUTPUT_DIR of the jobs of the smoke test, which is removed at the end: their results are no measurements."""
     record: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -134,28 +142,46 @@ class Hour:
         """The folder of what only the hour writes."""
         return self.output / FOLDER
 
-    def settings(self, length: int, label: str, steps: int = STEPS) -> tuple[str, ...]:
-        """Return the settings of a job at one sequence length, without those of its size."""
-        work = (
-            *(f"OUTPUT_DIR={self.output}", f"DATA_DIR={self.data}", f"LABEL=hour_{label}"),
-            *("DATASET=synth", f"SAMPLES={DOCUMENTS}", f"LR={RATES.get(self.platform, RATE)}"),
-            *(f"TRAIN_ITERS={steps}", f"WARMUP_ITERS={min(WARMUP_STEPS, steps // 2)}"),
-        )
-        if self.platform == "cpu":
-            return (*work, "CPU_RANKS=1", "GBS=4", "MBS=2", f"SL={length // 64}")
-        return (*work, "GPUS_PER_NODE=1", f"GBS={TOKENS_PER_STEP // length}", "MBS=1", f"SL={length}")
+    @property
+    def peak_tflops(self) -> float:
+        """Dense bf16 peak of the card, ASSUMED_TFLOPS where it is unknown."""
+        return self.device.dense_bf16_tflops if self.device else ASSUMED_TFLOPS
 
-    def size(
-        self, length: int, frameworks: Sequence[str] = ESTIMATED, states: str = "bf16", factor: float = 1.0, **more: Any
-    ) -> Size:
+    def settings(self, length: int, label: str, steps: int = STEPS) -> list[str]:
+        """Return the settings of a job at one sequence length, without those of its size."""
+        rate = CPU_RATE if self.platform == "cpu" else RATE
+        places = [f"OUTPUT_DIR={self.output}", f"DATA_DIR={self.data}", f"LABEL=hour_{label}"]
+        work = ["DATASET=synth", f"SAMPLES={DOCUMENTS}", f"TRAIN_ITERS={steps}", f"WARMUP_ITERS={steps // 2}", rate]
+        if self.platform == "cpu":
+            shape = ["CPU_RANKS=1", "GBS=4", "MBS=2", f"SL={length // 64}"]
+        else:
+            shape = ["GPUS_PER_NODE=1", f"GBS={TOKENS_PER_STEP // length}", "MBS=1", f"SL={length}"]
+        return places + work + shape
+
+    def needs_gb(self, framework: str, model: str, length: int, settings: Sequence[str], **more: Any) -> float:
+        """Return the memory of a job by the estimate, GB (1e9 bytes).
+
+        `more` are fields of RunConfig that change the estimate alone: some settings need an installed package.
+        """
+        names = [f"FRAMEWORK={framework}", f"MODEL={model}"]
+        arguments = [*self.settings(length, "estimate"), *settings, *names]
+        config = replace(load(self.platform, 1, arguments=arguments, environ={}), **more)
+        return estimate(config, framework, config.spec(model)).total_gb
+
+    def size(self, length: int, frameworks: Sequence[str] = ESTIMATED, factor: float = 1.0, **more: Any) -> Size:
         """Return the largest Llama with which all `frameworks` fit into the card, else the smallest there is.
 
-        `factor` and `more`, fields of RunConfig, change the estimate alone: some settings need an installed package.
+        `factor` multiplies the estimate of a framework that has none of its own and keeps float32 states.
         """
-        for settings, spec, layers in self._sizes():
-            of_all = (*settings, f"OPTIMIZER_STATE={states}")
-            needs = factor * max(self.needs_gb(one, "llama", length, of_all, **more) for one in frameworks)
-            size = Size(of_all, spec, layers, needs)
+        state = "OPTIMIZER_STATE=bf16" if factor == 1 else "OPTIMIZER_STATE=fp32"
+        whole = get("llama", "tiny" if self.platform == "cpu" else "full")
+        for layers in range(whole.num_layers, 0, -LAYERS_APART):
+            shape = ["MODEL_SIZE=proxy", f"PROXY_LAYERS={layers}"]
+            if layers == whole.num_layers:
+                shape = [f"MODEL_SIZE={whole.size}"]
+            settings = (*shape, state)
+            needs = factor * max(self.needs_gb(one, "llama", length, settings, **more) for one in frameworks)
+            size = Size(settings, replace(whole, num_layers=layers), needs)
             if self.fits(size):
                 break
         return size
@@ -164,121 +190,90 @@ class Hour:
         """Check that a size fits into the card by the estimate."""
         return size.needs_gb <= usable_gb(self.memory_gb, self.platform)
 
-    def _sizes(self) -> Iterator[tuple[tuple[str, ...], ModelSpec, str]]:
-        if self.platform == "cpu":
-            yield ("MODEL_SIZE=tiny",), get("llama", "tiny"), "tiny"
-            return
-        whole = get("llama")
-        yield ("MODEL_SIZE=full",), whole, f"{whole.num_layers} layers"
-        for layers in range(whole.num_layers - LAYERS_APART, 0, -LAYERS_APART):
-            settings = ("MODEL_SIZE=proxy", f"PROXY_LAYERS={layers}")
-            yield settings, replace(whole, num_layers=layers), f"{layers} of {whole.num_layers} layers"
-
-    def needs_gb(self, framework: str, model: str, length: int, settings: Sequence[str], **more: Any) -> float:
-        """Return the memory of a job by the estimate, GB (1e9 bytes)."""
-        arguments = [*self.settings(length, "estimate"), *settings, f"FRAMEWORK={framework}", f"MODEL={model}"]
-        config = replace(load(self.platform, 1, arguments=arguments, environ={}), **more)
-        return estimate(config, framework, config.spec(model)).total_gb
-
-    def seconds(self, spec: ModelSpec, length: int, steps: int, *, is_first: bool = False) -> float:
-        """Return the expected seconds of a job, of which the first one of a framework has a cold start."""
-        if self.platform == "cpu":
-            return CPU_SECONDS
-        peak = ASSUMED_TFLOPS if self.device is None else self.device.dense_bf16_tflops
-        step = spec.flops_per_token(length) * TOKENS_PER_STEP / (SHARE_OF_PEAK * peak * 1e12)
-        start = COLD_SECONDS if is_first else WARM_SECONDS
-        return start + COMPILE_SECONDS + steps * step + END_SECONDS
-
     def launch(self, framework: str, model: str, run: int, settings: Sequence[str]) -> tuple[str, ...]:
         """Return the command of a job."""
-        names = ("--framework", framework, "--model", model, "--run", str(run))
-        return (*PYTHON, "train.launch", "--platform", self.platform, *names, *settings)
+        names = f"--platform {self.platform} --framework {framework} --model {model} --run {run}".split()
+        return (*PYTHON, "train.launch", *names, *settings)
 
     def job(
         self,
         name: str,
-        framework: str,
         length: int,
         size: Size,
         label: str,
         *more: str,
         run: int = 1,
-        steps: int = STEPS,
         needs: str = "",
+        steps: int = STEPS,
     ) -> Part:
-        """Return the part that trains one job of Llama; `more` are other settings."""
-        command = self.launch(framework, "llama", run, (*self.settings(length, label, steps), *size.settings, *more))
-        is_first = label == VERDICT and run == 1
-        seconds = self.seconds(size.spec, length, steps, is_first=is_first)
-        return Part(name, (Task(name, command, needs),), seconds, size)
+        """Return the part that trains one job of Llama; the second word of its name is the framework."""
+        framework = name.split()[1]
+        settings = [*self.settings(length, label, steps), *size.settings, *more]
+        task = Task(name, self.launch(framework, "llama", run, settings), needs)
+        if self.platform == "cpu":
+            return Part(name, (task,), CPU_SECONDS, size)
+        flops = steps * TOKENS_PER_STEP * size.spec.flops_per_token(length)
+        start = COLD_SECONDS if label == VERDICT and run == 1 else WARM_SECONDS
+        seconds = start + COMPILE_SECONDS + END_SECONDS + flops / (SHARE_OF_PEAK * self.peak_tflops * 1e12)
+        return Part(name, (task,), seconds, size)
 
 
 def prepare(hour: Hour) -> Part:
     """Return the part that makes the data of all jobs, or finds them made."""
     # the data are the same for every framework; with FRAMEWORK=all a setting that one of them lacks would be refused
-    settings = ("FRAMEWORK=mega", "MODEL=llama", *hour.settings(2048, VERDICT))
-    command = (*PYTHON, "data.prepare", "--platform", hour.platform, *settings)
+    names = f"--platform {hour.platform} FRAMEWORK=mega MODEL=llama".split()
+    command = (*PYTHON, "data.prepare", *names, *hour.settings(2048, VERDICT))
     return Part("data", (Task("data", command),), CPU_SECONDS)
 
 
 def smoke(hour: Hour) -> Part:
     """Return the part that tries everything that is installed, side by side and in a folder that is removed."""
-    device = "cpu" if hour.platform == "cpu" else "cuda"
-    tasks = [Task("numerics", (*PYTHON, "benchmarks.numerics", "--device", device), "", NUMERICS_GB)]
-    size = ("MODEL_SIZE=tiny",) if hour.platform == "cpu" else ("MODEL_SIZE=proxy", "PROXY_LAYERS=2", "GBS=2")
-    for name, framework, model, length, needs, setting in SMOKE:
-        if framework == "bridge" and hour.platform == "amd":
+    is_cpu = hour.platform == "cpu"
+    numerics = (*PYTHON, "benchmarks.numerics", "--device", "cpu" if is_cpu else "cuda")
+    tasks = [Task("numerics", numerics, "", NUMERICS_GB)]
+    shape = ["MODEL_SIZE=tiny"] if is_cpu else ["MODEL_SIZE=proxy", "PROXY_LAYERS=2", "GBS=2"]
+    for name, framework, model, length, needs, more in SMOKE:
+        if name in ELSEWHERE.get(hour.platform, ()):
             continue
-        label = f"smoke_{name.replace(' ', '_')}"
-        # the last setting of a name counts
-        settings = (*hour.settings(length, label, SMOKE_STEPS), *size, f"OUTPUT_DIR={hour.scratch}", setting)
-        memory = OWN_STATES_GB * hour.needs_gb("mega", model, length, size)
-        tasks.append(Task(name, hour.launch(framework, model, 1, settings), needs, memory))
-    local = tasks[1]
-    for recipe in FRAMEWORKS["mega"].fp8_recipes:
-        if VENDOR_RECIPES.get(recipe, hour.platform) != hour.platform:
-            continue
-        # scales for blocks came with fp4: in Blackwell and CDNA 4
-        peak = "dense_fp8_tflops" if recipe in ("delayed", "current") else "dense_fp4_tflops"
-        is_lacking = hour.device is not None and getattr(hour.device, peak) is None
-        lacks = f"{hour.device.name} does not have {recipe}" if hour.device is not None and is_lacking else ""
-        settings = (f"LABEL=hour_smoke_{recipe}", "LAYERS=te", "PRECISION=fp8", f"FP8_RECIPE={recipe}")
-        tasks.append(Task(f"fp8 {recipe}", (*local.command, *settings), ENGINE, local.needs_gb, lacks))
-    return Part("smoke", tuple(tasks), SMOKE_SECONDS if hour.platform != "cpu" else CPU_SECONDS * len(tasks) / 2)
+        state, factor = ("bf16", 1.0) if framework in ESTIMATED else ("fp32", OWN_STATES_GB)
+        size = [*shape, f"OPTIMIZER_STATE={state}"]
+        memory = factor * hour.needs_gb("mega", model, length, size)
+        places = [f"OUTPUT_DIR={hour.scratch}", f"LABEL={name.replace(' ', '_')}"]
+        # of a setting that is given twice, the last counts
+        settings = [*hour.settings(length, "smoke", SMOKE_STEPS), *size, *places, *more.split()]
+        lacks = ""
+        if hour.device and name in WITHOUT_FORMAT and getattr(hour.device, WITHOUT_FORMAT[name]) is None:
+            lacks = f"{hour.device.name} does not have this format"
+        tasks.append(Task(name, hour.launch(framework, model, 1, settings), needs, memory, lacks))
+    return Part("smoke", tuple(tasks), CPU_SECONDS * 3 if is_cpu else SMOKE_SECONDS)
 
 
 def parts(hour: Hour) -> list[Part]:
     """Return all parts but the data, the most valuable first."""
-    quick = ("--seconds", "0.5") if hour.platform == "cpu" else ("--quick",)
-    probe = (*PYTHON, "train.probe", "--platform", hour.platform, *quick, *hour.settings(2048, VERDICT))
     size, long = hour.size(2048), hour.size(8192)
-    fp8 = hour.size(2048, ("mega",), precision="fp8", fp8_recipe="delayed")
-    # these frameworks keep float32 states and have no estimate
-    whole = hour.size(2048, ("mega",), "fp32", OWN_STATES_GB)
-
-    def runs(first: int, last: int) -> list[Part]:
-        return [
-            hour.job(f"{VERDICT} {framework} run {run}", framework, 2048, size, VERDICT, run=run)
-            for run in range(first, last + 1)
-            for framework in ESTIMATED
-        ]
-
-    found = [smoke(hour), *runs(1, RUNS)]
-    for framework in ESTIMATED:
-        found.append(hour.job(f"speed {framework} SL 8192", framework, 8192, long, "sl8192"))
-    low = ("PRECISION=fp8", "FP8_RECIPE=delayed")
-    found.append(hour.job("speed mega fp8", "mega", 2048, fp8, "fp8", *low, needs=ENGINE))
-    for framework in ("titan", "bridge"):
-        if (framework, hour.platform) != ("bridge", "amd"):
-            found.append(hour.job(f"speed {framework}", framework, 2048, whole, "fp32_states", needs=framework))
-    one = tuple(f"{key}={value}" for key, value in ONE_STEP.items())
-    for framework in ESTIMATED:
-        found.append(hour.job(f"profile {framework}", framework, 2048, size, PROFILED, *one, steps=10))
-    return [*found, Part("probe", (Task("probe", probe),), 30), *runs(RUNS + 1, MOST_RUNS)]
+    fp8 = hour.size(2048, ["mega"], precision="fp8", fp8_recipe="delayed")
+    whole = hour.size(2048, ["mega"], OWN_STATES_GB)
+    quick = ["--seconds", "0.5"] if hour.platform == "cpu" else ["--quick"]
+    probe = (*PYTHON, "train.probe", "--platform", hour.platform, *quick, *hour.settings(2048, VERDICT))
+    pairs = [(run, framework) for run in range(1, MOST_RUNS + 1) for framework in ESTIMATED]
+    verdict = [hour.job(f"{VERDICT} {name} run {run}", 2048, size, VERDICT, run=run) for run, name in pairs]
+    first = len(ESTIMATED) * RUNS
+    found = [smoke(hour), *verdict[:first]]
+    for name in ESTIMATED:
+        found.append(hour.job(f"speed {name} SL 8192", 8192, long, "sl8192"))
+    low = ["PRECISION=fp8", "FP8_RECIPE=delayed"]
+    found.append(hour.job("speed mega fp8", 2048, fp8, "fp8", *low, needs=ENGINE))
+    for name in ("titan", "bridge"):
+        if name not in ELSEWHERE.get(hour.platform, ()):
+            found.append(hour.job(f"speed {name}", 2048, whole, "fp32_states", needs=name))
+    one_step = ["PROFILING=true", "PROFILE_STEP_START=8", "PROFILE_STEP_END=8"]
+    for name in ESTIMATED:
+        found.append(hour.job(f"profile {name}", 2048, size, PROFILED, *one_step, steps=10))
+    return [*found, Part("probe", (Task("probe", probe),), PROBE_SECONDS), *verdict[first:]]
 
 
 def why_missing(name: str, platform: str) -> str:
-    """Return why a package or a framework is not there, empty where it is. Nothing is installed, which takes minutes."""
+    """Return why a package or framework is not there, empty where it is. It is not installed, which takes minutes."""
     if name not in FRAMEWORKS:
         return "" if not name or importlib.util.find_spec(name) else f"{name} is not installed"
     is_of_image = "TPRIMAT_IN_CONTAINER" in os.environ or (name, platform) == ("bridge", "nvd")

@@ -6,22 +6,19 @@ import json
 import shlex
 import subprocess
 import zipfile
-import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.hour_parts import FOLDER, PROFILED, PYTHON, VERDICT, Hour
-from utils import redact
-from utils.files import written_whole
+from benchmarks.hour_parts import PROFILED, PYTHON, VERDICT, Hour
+from utils.files import write_whole, written_whole
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED, estimate
-from utils.own_files import anything
+from utils.own_files import anything, note
 from utils.results import store
 from utils.results.schema import Result
 from utils.settings.config import ROOT, load
 
-ARCHIVE = f"{FOLDER}.zip"
 MOST_BYTES = (16 << 20) - (64 << 10)
-"""Largest content of an archive of 16 MiB, of which the lists of a zip file take a part."""
-ENTRY_BYTES = 300
+"""Largest content of an archive of 16 MiB, whose own lists take a little."""
 HEADS = (
     *("job", "layers", "status", "tokens/s/GPU", "MFU causal, %", "loss, first to last"),
     *("peak, GB", "estimate, GB", "peak / estimate"),
@@ -29,44 +26,41 @@ HEADS = (
 
 
 def close(hour: Hour) -> None:
-    """Compare the results of the verdict, write the summary and pack the archive, each of them anew."""
-    jobs = hour.output / f"hour_{VERDICT}"
-    report = hour.own / "report"
-    if any(jobs.glob("train_*.json")):
-        command = (*PYTHON, "evaluate.compare", str(jobs), "--output", str(report), "--brief")
-        with (hour.own / "logs" / "report.log").open("w", encoding="utf8") as log:
-            subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
-    with written_whole(hour.own / "summary.md", is_ours=anything) as (path,):
-        path.write_text(summary(hour), encoding="utf8")
-    print((hour.own / "summary.md").read_text(encoding="utf8"))
-    subprocess.run((*PYTHON, "evaluate.wrap", "--platform", hour.platform, f"OUTPUT_DIR={hour.output}"), cwd=ROOT)
+    """Compare the results of the verdict, write and print the summary, and pack the archive, each of them anew."""
+    jobs, log = hour.output / f"hour_{VERDICT}", hour.own / "logs" / "report.log"
+    if jobs.exists():
+        command = (*PYTHON, "evaluate.compare", str(jobs), "--output", str(hour.own / "report"))
+        with log.open("wb") as file:
+            subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, check=False)
+        note(log)
+    text = summary(hour)
+    write_whole(hour.own / "summary.md", text, is_ours=anything)
+    print(text)
+    command = (*PYTHON, "evaluate.wrap", "--platform", hour.platform, f"OUTPUT_DIR={hour.output}")
+    subprocess.run(command, cwd=ROOT, check=False)
     archive(hour)
 
 
 def summary(hour: Hour) -> str:
     """Return the verdict, the outcome of the smoke test and the table of all results, as Markdown."""
-    smoke = hour.record.get("smoke", {}).get("tasks", {})
-    tried = [[name, row["outcome"], row["detail"]] for name, row in smoke.items()]
-    paths = sorted(hour.output.glob("hour_*/train_*.json"))
-    results = [_row(store.read(path)) for path in paths if path.parent.name != f"hour_{PROFILED}"]
-    sections = (
-        ("Verdict", "\n\n".join(_headlines(hour.own / "report" / "compare.json"))),
-        ("Smoke test", _table(("check", "outcome", "detail"), tried)),
-        ("Results", _table(HEADS, results)),
-    )
-    return "# GPU hour\n" + "".join(f"\n## {title}\n\n{text}\n" for title, text in sections)
+    tried = [[name, *row] for name, row in hour.record.get("smoke", {"tasks": {}})["tasks"].items()]
+    results = []
+    for path in sorted(hour.output.glob("hour_*/train_*.json")):
+        if path.parent.name != f"hour_{PROFILED}":
+            results.append(_row(store.read(path)))
+    report = hour.own / "report" / "compare.json"
+    verdicts = json.loads(report.read_text(encoding="utf8"))["verdicts"] if report.exists() else []
+    headlines = [verdict["headline"] for verdict in verdicts] or ["none yet: it needs results of mega and of hf"]
+    sections = {
+        "Verdict": "\n\n".join(headlines),
+        "Smoke test": _table(("check", "outcome", "detail"), tried),
+        "Results": _table(HEADS, results),
+    }
+    return "# GPU hour\n" + "".join(f"\n## {title}\n\n{text}\n" for title, text in sections.items())
 
 
-def _headlines(path: Path) -> list[str]:
-    if not path.exists():
-        return ["none yet: no job of the verdict has a result"]
-    verdicts = json.loads(path.read_text(encoding="utf8"))["verdicts"]
-    found = [verdict["headline"] for verdict in verdicts]
-    return found or ["none yet: only one of the frameworks has results"]
-
-
-def _table(heads: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows] if rows else [["nothing ran"]]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -103,21 +97,13 @@ def archive(hour: Hour) -> None:
     """
     profiles = sorted((hour.output / "profiles").glob("*/*"), key=lambda path: path.stat().st_size)
     files = [hour.output / "output.zip", hour.own / "summary.md", hour.own / "parts.json"]
-    files += [*sorted((hour.own / "facts").glob("*.txt")), *profiles]
-    left_out, size = [], 0
-    path = hour.own / ARCHIVE
-    with (
-        written_whole(path, is_ours=anything) as (temporary,),
-        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed,
-    ):
+    files += [*(hour.own / "facts").glob("*.txt"), *profiles]
+    left_out, path = [], hour.own / "gpu_hour.zip"
+    with written_whole(path, is_ours=anything) as (temporary,), zipfile.ZipFile(temporary, "w") as packed:
         for file in filter(Path.is_file, files):
-            name, content = str(file.relative_to(hour.output)), file.read_bytes()
-            more = len(zlib.compress(content)) + ENTRY_BYTES
-            if redact.holds_secret(content):
-                left_out.append(f"{name} (holds a secret)")
-            elif size + more > MOST_BYTES:
-                left_out.append(f"{name} (too large)")
+            name = str(file.relative_to(hour.output))
+            if temporary.stat().st_size + file.stat().st_size > MOST_BYTES:
+                left_out.append(name)
             else:
-                packed.writestr(name, content)
-                size += more
-    print(f"{path}: {path.stat().st_size:,} bytes; left out: {', '.join(left_out) or 'nothing'}")
+                packed.write(file, name, zipfile.ZIP_DEFLATED)
+    print(f"{path}: {path.stat().st_size:,} bytes; left out for its size: {', '.join(left_out) or 'nothing'}")
