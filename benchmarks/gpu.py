@@ -124,7 +124,8 @@ def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     A task starts when cores and memory of the device have room for it. At the deadline those that run are stopped,
     which is exit code 124, and no other is started.
     """
-    waiting, running = list(tasks), {}
+    waiting = list(tasks)
+    running: dict[Task, subprocess.Popen[bytes]] = {}
     room = usable_gb(hour.memory_gb, hour.platform)
     while waiting or running:
         is_late = time.monotonic() > hour.deadline
@@ -165,8 +166,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def run_part(hour: Hour, part: Part) -> bool:
     """Run the tasks of a part that have not passed yet and can run here; return whether none has failed."""
-    record = hour.record.setdefault(part.name, {"tasks": {}})
-    rows, started, waiting = record["tasks"], time.monotonic(), []
+    record = hour.record.setdefault(part.name, {})
+    rows, started, waiting = record.setdefault("tasks", {}), time.monotonic(), []
     (hour.own / "logs").mkdir(parents=True, exist_ok=True)
     for task in part.tasks:
         if reason := task.lacks or why_missing(task.needs, hour.platform):

@@ -39,7 +39,7 @@ The first steps of Adam move every weight by about the rate, in one direction: n
 of norm n x LR x d, while the norm of its initial weights is about 2 x 0.02 x sqrt(d): 2.6 for Llama 3.1 8B, whose d is
 4,096. With LR=3e-4 after two warm-up steps the first four rates sum to 9e-4, and the part is 3.7: on the H200 the loss
 rose from 12.6 to 15.1 after the first (SL 8192) and to 30 after the fourth. Here the rates of the first five steps sum
-to 4e-5, those of all steps to 3e-4, and the part stays below 1.2. The tiny models have d = 128, where 3e-5 would
+to 4e-5, those of all steps to 3e-4, and the part stays at 1.3. The tiny models have d = 128, where 3e-5 would
 change little."""
 DOCUMENTS = 2000
 """Documents of the generated text, 50 to 500 words each: all jobs read the same data, prepared once. 20 steps of 16,384

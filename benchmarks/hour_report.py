@@ -19,6 +19,8 @@ from utils.settings.config import ROOT, load
 
 MOST_BYTES = (16 << 20) - (64 << 10)
 """Largest content of an archive of 16 MiB, whose own lists take a little."""
+NOTHING_COMPARABLE = 3
+"""Exit code of evaluate.compare for results of one framework only."""
 HEADS = (
     *("job", "layers", "status", "tokens/s/GPU", "MFU causal, %", "loss, first to last"),
     *("peak, GB", "estimate, GB", "peak / estimate"),
@@ -31,8 +33,10 @@ def close(hour: Hour) -> None:
     if jobs.exists():
         command = (*PYTHON, "evaluate.compare", str(jobs), "--output", str(hour.own / "report"))
         with log.open("wb") as file:
-            subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, check=False)
+            code = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, check=False).returncode
         note(log)
+        if code not in (0, NOTHING_COMPARABLE):
+            print(f"the comparison failed; see {log}")
     text = summary(hour)
     write_whole(hour.own / "summary.md", text, is_ours=anything)
     print(text)
@@ -43,7 +47,7 @@ def close(hour: Hour) -> None:
 
 def summary(hour: Hour) -> str:
     """Return the verdict, the outcome of the smoke test and the table of all results, as Markdown."""
-    tried = [[name, *row] for name, row in hour.record.get("smoke", {"tasks": {}})["tasks"].items()]
+    tried = [[name, *row] for name, row in hour.record.get("smoke", {}).get("tasks", {}).items()]
     results = []
     for path in sorted(hour.output.glob("hour_*/train_*.json")):
         if path.parent.name != f"hour_{PROFILED}":
@@ -65,29 +69,33 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _row(result: Result) -> list[str]:
-    config = result["training_config"]
-    name = f"{result['label'].removeprefix('hour_')}: {result['framework']} SL {config['sequence_length']}"
-    cells = [f"{name} run {result['run']}", str(result["resolved_config"].get("num_layers", "unknown"))]
+    length, name = result["training_config"]["sequence_length"], result["label"].removeprefix("hour_")
+    cells = [f"{name}: {result['framework']} SL {length} run {result['run']}"]
+    cells.append(str(result["resolved_config"].get("num_layers", "unknown")))
     if result["status"] != "ok":
         return [*cells, f"{result['status']}: {str(result['reason']).splitlines()[0][:200]}", *[""] * 6]
     from evaluate.metrics.metrics import metrics  # needs numpy, which a plan does without
 
-    figures = metrics(result)
-    mfu, losses = figures["mfu_causal"].value, result["loss_values"]
+    figures, losses = metrics(result), result["loss_values"]
     peak, guess = result["memory_metrics"]["peak_memory_allocated_gb"], _estimate_gb(result)
-    cells += ["ok", f"{figures['tokens_per_second_per_gpu'].value or 0:,.0f}"]
-    cells += ["unknown" if mfu is None else f"{mfu:.1f}", f"{losses[0]:.3f} to {losses[-1]:.3f}", f"{peak:.1f}"]
-    return cells + (["unknown"] * 2 if guess is None else [f"{guess:.1f}", f"{peak / guess:.3f}"])
+    rate, mfu = figures["tokens_per_second_per_gpu"].value, figures["mfu_causal"].value
+    cells += ["ok", _text(rate, ",.0f"), _text(mfu, ".1f"), f"{losses[0]:.3f} to {losses[-1]:.3f}"]
+    return [*cells, _text(peak, ".1f"), _text(guess, ".1f"), _text(guess and peak / guess, ".3f")]
+
+
+def _text(value: float | None, form: str) -> str:
+    return "unknown" if value is None else format(value, form)
 
 
 def _estimate_gb(result: Result) -> float | None:
     """Return the estimate for the settings in the command of a result; None for a framework without a formula."""
-    if result["framework"] not in ESTIMATED:
+    name = result["framework"]
+    if name not in ESTIMATED:
         return None
     asked = [word for word in shlex.split(result["provenance"]["command"]) if "=" in word]
-    names = (f"FRAMEWORK={result['framework']}", f"MODEL={result['model']}")
-    config = load(result["platform"], 1, arguments=[*asked, *names], environ={})
-    return estimate(config, result["framework"], config.spec(result["model"])).total_gb
+    arguments = [*asked, f"FRAMEWORK={name}", f"MODEL={result['model']}"]
+    config = load(result["platform"], 1, arguments=arguments, environ={})
+    return estimate(config, name, config.spec(result["model"])).total_gb
 
 
 def archive(hour: Hour) -> None:
