@@ -80,7 +80,7 @@ def test_part_that_does_not_end_is_stopped_at_the_deadline(tmp_path, monkeypatch
 
 def test_tasks_of_a_part_run_side_by_side_as_far_as_memory_allows(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    tried = "import sys, time; print(time.time(), flush=True); time.sleep(0.5); print(time.time())"
+    tried = "import sys, time; print(time.time(), flush=True); time.sleep(2); print(time.time())"
 
     def parts(hour):
         # two of 5 GB fit into 0.95 x 12 GB, and a third does not
@@ -227,6 +227,14 @@ def test_verdict_comes_after_the_smoke_test_in_turn_and_all_its_jobs_are_of_equa
     assert len(data) == 1 and folders == {str(tmp_path / "smoke")}
     assert set(works) == {f"hour_{label}" for label in ("verdict", "sl8192", "fp8", "fp32_states", "profiled")}
     assert all(len(work) == 1 for work in works.values()), "a group has one set of settings"
+
+
+def test_a_format_that_a_card_lacks_is_not_tried(tmp_path):
+    # an A100 has no fp8, an H200 fp8 and no scales for blocks, a B200 all of them (NVIDIA's datasheets)
+    for short, lacked in {"A100": 4, "H200": 2, "B200": 0}.items():
+        smoke, *others = hour_parts.parts(hour_on(tmp_path, "nvd", short))
+        assert [task.lacks != "" for task in smoke.tasks[-4:]] == [False] * (4 - lacked) + [True] * lacked
+        assert ("speed mega fp8" in [part.name for part in others]) == (short != "A100")
 
 
 def test_documents_are_enough_for_the_longest_job():
