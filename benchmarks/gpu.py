@@ -9,16 +9,16 @@ Usage:   ./shell/run_gpu_hour.sh [--dry-run] [--minutes N] [--only TEXT] [--devi
          layers, memory and seconds; --minutes (9): no part is started that would need more; --only: parts whose name
          contains TEXT (may be repeated); --device H100 chooses the layers for that card instead of this machine's
 Reads:   settings, as shell/run_train.sh; secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE
-Writes:  .venv, DATA_DIR, OUTPUT_DIR/hour_*/train_*.json, OUTPUT_DIR/gpu_hour/, output.zip, probe_*,
+Writes:  .venv, DATA_DIR, OUTPUT_DIR/hour_*/train_*.json, OUTPUT_DIR/gpu_hour/, output.zip, probe_*.json,
          profiles/, logs/
 Exits:   0 all parts that were started succeeded, 2 bad input, 1 otherwise
 Example: ./shell/run_gpu_hour.sh --only smoke --only verdict OUTPUT_DIR=output-h100
 
 Parts: facts of the machine (output of the vendor's tools); `smoke`, everything that is installed side by side at two
-layers, kernels against float64 (benchmarks/numerics.py), its times are no results; `verdict`, Llama with mega and hf in
-turn, three runs each; `speed` at SL 8192, in fp8, with titan and bridge where they are installed; a profile of one step
-each; the probe (train.probe); runs 4 and 5 of the verdict. A part is started only if its expected time is left. A
-finished part is skipped the next time, and so is what has passed of the smoke test. On a CPU all is of tiny size.
+layers, and kernels against float64 (benchmarks/numerics.py), whose times are no results; `verdict`, Llama with mega and
+hf in turn, three runs each; `speed` at SL 8192, in fp8, with titan and bridge where they are installed; a profile of
+one step each; the probe (train.probe); runs 4 and 5 of the verdict. A part is started only if its expected time is
+left. A finished part is skipped the next time, and so is what has passed of the smoke test. On a CPU all is tiny.
 
 Each part has the largest number of layers with which every framework of its group fits into the card by the estimate
 (docs/memory.md), so that the group is comparable. A part for which even the fewest layers are too many is named with
@@ -26,7 +26,7 @@ its estimate and not started; so is one whose framework is not installed. `--dev
 card, such as that of the other side.
 
 Results are in OUTPUT_DIR/hour_*/, profiles in OUTPUT_DIR/profiles/; OUTPUT_DIR/gpu_hour/ gets `facts/`, `logs/`,
-`parts.json` (what ran, seconds, exit codes), `report/` (the comparison of the verdict), `summary.md` and
+`parts.json` (what ran, outcomes, seconds), `report/` (the comparison of the verdict), `summary.md` and
 `gpu_hour.zip`: results, logs, report, facts, and profiles as far as 16 MiB allow.
 """
 
@@ -53,6 +53,7 @@ from train.machine import gpus
 from utils import redact
 from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import ConfigError
+from utils.hardware.detect import HardwareError
 from utils.hardware.devices import SHORT_NAMES, Device, named
 from utils.housekeeping import footprint
 from utils.memory.estimate import usable_gb
@@ -199,7 +200,7 @@ def _detail(hour: Hour, task: Task, code: int) -> str:
     return ("stopped at the deadline: " if code == 124 else "") + redact.text(telling[-1].removeprefix("=== ")[:300])
 
 
-@refusing((ConfigError,))
+@refusing((ConfigError, HardwareError))
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the parts that fit and for which there is time; end with report, summary and archive."""
     options = Parser(OPTIONS, prog="python -m benchmarks.gpu", description=first_line(__doc__)).parse_args(argv)

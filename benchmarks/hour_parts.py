@@ -8,6 +8,7 @@ one. The other steps take their FLOPs at half of the dense bf16 peak of the card
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -50,12 +51,15 @@ SHARE_OF_PEAK = 0.5
 ASSUMED_TFLOPS = 312.0
 """Peak of a card without a row in the table of devices: that of an A100, so that its seconds are rather too long."""
 SMOKE_SECONDS = 100
+"""Of the smoke test where all of it fits into the card at once."""
 CPU_SECONDS = 20
 """Of a job at tiny size on two cores, where two run side by side in the smoke test."""
 SMOKE_STEPS = 4
 PROBE_SECONDS = 30
 NUMERICS_GB = 2
 """At most: the logits of 64 tokens in float64 with their gradients, and the context of CUDA or HIP."""
+CONTEXT_GB = 1.0
+"""Of each process: context of CUDA or HIP, workspaces of libraries, fragmentation."""
 OWN_STATES_GB = 18 / 16
 """Bytes a parameter of a framework without an estimate over those of mega with float32 states: a float32 copy of the
 weights in place of mega's 16-bit remainder."""
@@ -237,12 +241,15 @@ def smoke(hour: Hour) -> Part:
             continue
         state, factor = ("bf16", 1.0) if framework in ESTIMATED else ("fp32", OWN_STATES_GB)
         size = [*shape, f"OPTIMIZER_STATE={state}"]
-        memory = factor * hour.needs_gb("mega", model, length, size)
+        memory = CONTEXT_GB + factor * hour.needs_gb("mega", model, length, size)
         places = [f"OUTPUT_DIR={hour.scratch}", f"LABEL={name.replace(' ', '_')}"]
         # of a setting that is given twice, the last counts
         settings = [*hour.settings(length, "smoke", SMOKE_STEPS), *size, *places, *more.split()]
         tasks.append(Task(name, hour.launch(framework, model, 1, settings), needs, memory, lacking(hour, name)))
-    return Part("smoke", tuple(tasks), CPU_SECONDS * 3 if is_cpu else SMOKE_SECONDS)
+    if is_cpu:
+        return Part("smoke", tuple(tasks), 3 * CPU_SECONDS)
+    rounds = sum(task.needs_gb for task in tasks if not task.lacks) / usable_gb(hour.memory_gb, hour.platform)
+    return Part("smoke", tuple(tasks), math.ceil(rounds) * SMOKE_SECONDS)
 
 
 def lacking(hour: Hour, name: str) -> str:
