@@ -99,13 +99,13 @@ def _estimate_gb(result: Result) -> float | None:
 
 
 def archive(hour: Hour) -> None:
-    """Pack the archive of evaluate.wrap, facts, summary and profiles into one file; print what is too large for it.
+    """Pack the archive of evaluate.wrap, facts, report and profiles into one file; print what is too large for it.
 
     evaluate.compare takes the output.zip in it as it is.
     """
     profiles = sorted((hour.output / "profiles").glob("*/*"), key=lambda path: path.stat().st_size)
     files = [hour.output / "output.zip", hour.own / "summary.md", hour.own / "parts.json"]
-    files += [*(hour.own / "facts").glob("*.txt"), *profiles]
+    files += [*(hour.own / "facts").glob("*.txt"), *(hour.own / "report").glob("*"), *profiles]
     left_out, path = [], hour.own / "gpu_hour.zip"
     with written_whole(path, is_ours=anything) as (temporary,), zipfile.ZipFile(temporary, "w") as packed:
         for file in filter(Path.is_file, files):

@@ -289,7 +289,8 @@ _GPU_HOUR = Layout(  # benchmarks/gpu.py, benchmarks/hour_report.py
     (
         ("facts", Layout((("gpu hour", r"[a-z_]+\.txt"),))),
         ("logs", Layout((("log", r"[A-Za-z0-9_]+\.log"),))),
-        ("report", Layout((("comparison", r"compare\.(?:png|md|html|json)"),))),
+        # no "comparison": an archive can only check one that is in the folder of its results
+        ("report", Layout((("gpu hour", r"compare\.(?:png|md|html|json)"),))),
     ),
 )
 _SWEEPS = Layout((("sweep", r"[A-Za-z0-9._-]+\.(?:json|png|env)"),))  # utils/results/sweep_file.py
