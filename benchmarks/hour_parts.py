@@ -261,7 +261,7 @@ def lacking(hour: Hour, name: str) -> str:
 
 def parts(hour: Hour) -> list[Part]:
     """Return all parts but the data, the most valuable first."""
-    size, long = hour.size(2048), hour.size(8192)
+    size = hour.size(2048)
     fp8 = hour.size(2048, ["mega"], precision="fp8", fp8_recipe="delayed")
     whole = hour.size(2048, ["mega"], OWN_STATES_GB)
     quick = ["--seconds", "0.5"] if hour.platform == "cpu" else ["--quick"]
@@ -270,8 +270,8 @@ def parts(hour: Hour) -> list[Part]:
     verdict = [hour.job(f"{VERDICT} {name} run {run}", 2048, size, VERDICT, run=run) for run, name in pairs]
     first = len(ESTIMATED) * RUNS
     found = [smoke(hour), *verdict[:first]]
-    for name in ESTIMATED:
-        found.append(hour.job(f"speed {name} SL 8192", 8192, long, "sl8192"))
+    for name in ESTIMATED:  # each with as many layers as it can hold: of mega all of Llama 3.1 8B fits an H200
+        found.append(hour.job(f"speed {name} SL 8192", 8192, hour.size(8192, [name]), "sl8192"))
     if not lacking(hour, "fp8 delayed"):
         low = ["PRECISION=fp8", "FP8_RECIPE=delayed"]
         found.append(hour.job("speed mega fp8", 2048, fp8, "fp8", *low, needs=ENGINE))

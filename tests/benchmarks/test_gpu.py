@@ -23,7 +23,7 @@ from train.runner import plan
 from utils.arguments import Parser
 from utils.errors import ConfigError
 from utils.hardware.devices import named
-from utils.memory.estimate import estimate
+from utils.memory.estimate import device_capacity_gb, estimate
 from utils.settings import combinations
 from utils.settings.config import load
 
@@ -143,7 +143,15 @@ CARDS = [("nvd", "H100"), ("nvd", "H200"), ("amd", "MI300X")]
 
 def hour_on(tmp_path, platform, short):
     device = named(short)
-    return Hour(tmp_path / "output", tmp_path / "data", platform, device.memory_gb, 0.0, device, tmp_path / "smoke")
+    return Hour(
+        tmp_path / "output",
+        tmp_path / "data",
+        platform,
+        device_capacity_gb(device, platform),
+        0.0,
+        device,
+        tmp_path / "smoke",
+    )
 
 
 def planned(platform, memory_gb, command):
@@ -227,6 +235,7 @@ def test_verdict_comes_after_the_smoke_test_in_turn_and_all_its_jobs_are_of_equa
                 assert estimate(config, framework, config.spec("llama")).total_gb <= 0.95 * hour.memory_gb
     assert len(data) == 1 and folders == {str(tmp_path / "smoke")}
     assert set(works) == {f"hour_{label}" for label in ("verdict", "sl8192", "fp8", "fp32_states", "profiled")}
+    works.pop("hour_sl8192")  # not compared: each framework has as many layers as it can hold
     assert all(len(work) == 1 for work in works.values()), "a group has one set of settings"
 
 
@@ -293,7 +302,7 @@ def test_unknown_memory_of_the_card_is_one_line_and_another_card_can_be_named(tm
     assert run(tmp_path, platform="nvd") == 2
     assert "unknown (nvidia-smi is not installed); name the card" in capsys.readouterr().err
     assert run(tmp_path, "--device", "H100", "--dry-run", "--only", "verdict hf", platform="nvd") == 0
-    assert capsys.readouterr().out.count("16 layers") == 5 and not list(tmp_path.iterdir())
+    assert capsys.readouterr().out.count("20 layers") == 5 and not list(tmp_path.iterdir())
 
 
 def test_dry_run_prints_the_parts_and_neither_makes_nor_changes_an_environment(tmp_path):
