@@ -10,12 +10,10 @@ there is a checkout of Megatron-LM (Python 3.12 or later, with torch and triton)
 Memory is measured in one additional, untimed run of each row: the largest sum of the resident memory of all processes,
 sampled ten times a second (shared pages count once per process).
 
-- bare gigatoken, bare tokenizers: read the file, take the texts, encode them, discard the ids; with several processes,
-  each has a share of the lines. They are an upper bound for anything that writes.
-- preprocess_data.py and preprocess_data_fast.py: tools of Megatron-LM, with --append-eod.
+- bare tokenizers: read the file, take the texts, encode them, discard the ids; with several processes, each has a share
+  of the lines. It is an upper bound for anything that writes.
+- preprocess_data.py: the tool of Megatron-LM, with --append-eod and the fast tokenizer of transformers.
 - data.clean, light and full: read and clean the file on one core, and write it.
-- `--slow-input` is a shorter file of the same kind for the rows that take minutes; its rates are comparable, but
-  start-up has a larger share.
 """
 
 from __future__ import annotations
@@ -44,12 +42,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_SECONDS = 0.1
 OPTIONS: dict[str, dict[str, Any]] = {
     "--input": {"type": Path, "required": True, "help": "JSONL file, key `text`"},
-    "--slow-input": {"type": Path, "help": "shorter file for the slow rows (default: --input)"},
     "--tokenizer": {"type": Path, "required": True, "help": "folder that transformers.AutoTokenizer loads"},
     "--processes": {"type": from_one, "nargs": "+", "default": [1, 2], "help": "numbers of processes (default: 1 2)"},
     "--only": {"nargs": "+", "help": "words; only rows whose name contains one are run (default: all)"},
     "--repetitions": {"type": from_one, "default": 3, "help": "runs of each row (default: %(default)s)"},
-    "--bare": {"choices": ("gigatoken", "tokenizers"), "help": argparse.SUPPRESS},
+    "--bare": {"action": "store_true", "help": argparse.SUPPRESS},
 }
 
 
@@ -60,7 +57,6 @@ class EncodeCommand:
     name: str
     processes: int
     command: tuple[str, ...]
-    input: Path
     writes_pair: bool = True
 
 
@@ -75,36 +71,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(OPTIONS, prog="python -m benchmarks.encode", description=__doc__, formatter_class=kind)
     options = parser.parse_args(arguments)
     if options.bare:
-        return bare(options.bare, options.input, options.tokenizer, options.processes[0])
-    slow = options.slow_input or options.input
-    sizes = {path: _size(path) for path in {options.input, slow}}
-    figures: dict[EncodeCommand, list[Run]] = {row: [] for row in _rows(options, slow)}
+        return bare(options.input, options.tokenizer, options.processes[0])
+    documents, size = _size(options.input)
+    figures: dict[EncodeCommand, list[Run]] = {row: [] for row in _rows(options)}
     for _ in tqdm(range(options.repetitions), "repetitions", disable=None):
         for row in figures:
             figures[row].append(_measure(row))
     peaks = {row: _measure(row, SAMPLE_SECONDS)[0].peak_mb for row in tqdm(figures, "memory", disable=None)}
-    print(f"{machine('tokenizers', 'gigatoken', 'orjson')}; load average {os.getloadavg()[0]:.1f}")
-    for path, (documents, size) in sizes.items():
-        print(f"{path.name}: {documents:,} documents, {size / MEGABYTE:.1f} MB of text")
-    _print_table(figures, peaks, sizes)
+    print(f"{machine('tokenizers', 'transformers', 'orjson')}; load average {os.getloadavg()[0]:.1f}")
+    print(f"{options.input.name}: {documents:,} documents, {size / MEGABYTE:.1f} MB of text")
+    _print_table(figures, peaks, documents, size)
     return _report_digests(figures)
 
 
-def bare(engine: str, path: Path, tokenizer: Path, processes: int) -> int:
+def bare(path: Path, tokenizer: Path, processes: int) -> int:
     """Encode a file with a tokenizer alone, in `processes` processes."""
     if processes == 1:
-        _encode_share(engine, path, tokenizer, 0, 1)
+        _encode_share(path, tokenizer, 0, 1)
         return 0
     context = multiprocessing.get_context("forkserver")
-    given = [(engine, path, tokenizer, rank, processes) for rank in range(processes)]
+    given = [(path, tokenizer, rank, processes) for rank in range(processes)]
     with context.Pool(processes) as pool:
         pool.starmap(_encode_share, given)
     return 0
 
 
-def _encode_share(engine: str, path: Path, tokenizer: Path, rank: int, processes: int) -> None:
+def _encode_share(path: Path, tokenizer: Path, rank: int, processes: int) -> None:
     """Encode the lines of one byte range of a file."""
     import orjson
+    from tokenizers import Tokenizer
 
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -113,54 +108,31 @@ def _encode_share(engine: str, path: Path, tokenizer: Path, rank: int, processes
     texts = []
     for line in data.split(b"\n")[1 if rank else 0 : -1]:  # the one or two lines cut by the borders are left out
         texts.append(orjson.loads(line)["text"])
-    if engine == "gigatoken":
-        from gigatoken.gigatoken_rs import load_hf_json
-
-        encode = load_hf_json((tokenizer / "tokenizer.json").read_bytes()).encode
-        for text in texts:
-            encode(text)
-    else:
-        from tokenizers import Tokenizer
-
-        rust = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
-        for start in range(0, len(texts), 512):
-            rust.encode_batch_fast(texts[start : start + 512])
+    rust = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    for start in range(0, len(texts), 512):
+        rust.encode_batch_fast(texts[start : start + 512])
 
 
-def _rows(options: argparse.Namespace, slow: Path) -> list[EncodeCommand]:
-    tokenizer, clean = str(options.tokenizer), ("-m", "data.clean", str(options.input), "--output", "{output}")
-    rows = [
-        EncodeCommand(f"data.clean, {level}", 1, (sys.executable, *clean, "--clean", level), path, writes_pair=False)
-        for level, path in (("light", options.input), ("full", slow))
-    ]
-    for count in options.processes:
-        for engine, path in (("gigatoken", options.input), ("hf", slow)):
-            ours = ("-m", "data.encode", "--input", str(path), "--tokenizer", tokenizer, "--engine", engine)
-            more = ("--workers", str(count), "--output-prefix", "{output}")
-            rows.append(EncodeCommand(f"data.encode, {engine}", count, (sys.executable, *ours, *more), path))
-        for engine, path in (("gigatoken", options.input), ("tokenizers", slow)):
-            bare_ = ("-m", "benchmarks.encode", "--bare", engine, "--input", str(path), "--tokenizer", tokenizer)
-            command = (sys.executable, *bare_, "--processes", str(count))
-            rows.append(EncodeCommand(f"bare {engine}", count, command, path, writes_pair=False))
-        rows += _megatron_rows(options, slow, count)
-    return [row for row in rows if not options.only or any(word in row.name for word in options.only)]
-
-
-def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[EncodeCommand]:
-    checkout = os.environ.get("MEGATRON_LM_PATH")
-    if not checkout:
-        return []
-    python = os.environ.get("MEGATRON_LM_PYTHON", sys.executable)
-    kind = ("--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", str(options.tokenizer))
-    common = ("--output-prefix", "{output}", "--append-eod", *kind)
+def _rows(options: argparse.Namespace) -> list[EncodeCommand]:
+    source, tokenizer = str(options.input), str(options.tokenizer)
     rows = []
-    for script, path, more in (
-        ("preprocess_data.py", slow, ("--workers", str(count))),
-        ("preprocess_data_fast.py", options.input, ("--use-gigatoken",)),
-    ):
-        command = (python, str(Path(checkout, "tools", script)), "--input", str(path), *common, *more)
-        rows.append(EncodeCommand(script, count, command, path))
-    return rows
+    for level in ("light", "full"):
+        clean = (sys.executable, "-m", "data.clean", source, "--output", "{output}", "--clean", level)
+        rows.append(EncodeCommand(f"data.clean, {level}", 1, clean, writes_pair=False))
+    for count in options.processes:
+        given = ("--input", source, "--tokenizer", tokenizer)
+        ours = (sys.executable, "-m", "data.encode", *given, "--workers", str(count), "--output-prefix", "{output}")
+        rows.append(EncodeCommand("data.encode", count, ours))
+        alone = (sys.executable, "-m", "benchmarks.encode", "--bare", *given, "--processes", str(count))
+        rows.append(EncodeCommand("bare tokenizers", count, alone, writes_pair=False))
+        checkout = os.environ.get("MEGATRON_LM_PATH")
+        if checkout:
+            python = os.environ.get("MEGATRON_LM_PYTHON", sys.executable)
+            script = str(Path(checkout, "tools", "preprocess_data.py"))
+            kind = ("--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", tokenizer, "--append-eod")
+            files = ("--input", source, "--output-prefix", "{output}", "--workers", str(count))
+            rows.append(EncodeCommand("preprocess_data.py", count, (python, script, *files, *kind)))
+    return [row for row in rows if not options.only or any(word in row.name for word in options.only)]
 
 
 def _measure(row: EncodeCommand, sample_seconds: float | None = None) -> Run:
@@ -196,18 +168,13 @@ def _size(path: Path) -> tuple[int, int]:
 
 
 def _print_table(
-    figures: dict[EncodeCommand, list[Run]],
-    peaks: dict[EncodeCommand, float],
-    sizes: dict[Path, tuple[int, int]],
+    figures: dict[EncodeCommand, list[Run]], peaks: dict[EncodeCommand, float], documents: int, size: int
 ) -> None:
-    rates = {
-        row: [sizes[row.input][1] / MEGABYTE / cost.wall for cost, _ in repeated] for row, repeated in figures.items()
-    }
+    rates = {row: [size / MEGABYTE / cost.wall for cost, _ in repeated] for row, repeated in figures.items()}
     print("| what | processes | MB/s of text | documents/s | peak RSS, MB | ratio |\n|---|---|---|---|---|---|")
     for row, found in rates.items():
         base = _base(row, list(rates))
         median = statistics.median(found)
-        documents, size = sizes[row.input]
         spread = f"{median:.1f} ({min(found):.1f} to {max(found):.1f})"
         ratio = f"{median / statistics.median(rates[base]):.1f}" if base else ""
         per_second = f"{median * MEGABYTE / size * documents:,.0f}"
@@ -222,18 +189,14 @@ def _base(row: EncodeCommand, rows: list[EncodeCommand]) -> EncodeCommand | None
 
 def _report_digests(figures: dict[EncodeCommand, list[Run]]) -> int:
     """Print which rows wrote the same bytes; return 1 if data.encode's differ from each other or preprocess_data.py."""
-    differs = 0
-    for path in {row.input for row in figures}:
-        found: dict[str, set[str]] = {}
-        for row, repeated in figures.items():
-            if row.input == path and row.writes_pair:
-                for _, digest in repeated:
-                    found.setdefault(str(digest), set()).add(row.name)
-        for digest, names in found.items():
-            print(f"{path.name}: {digest} {', '.join(sorted(names))}")
-        strict = [digest for digest, names in found.items() if names - {"preprocess_data_fast.py"}]
-        differs |= len(strict) > 1
-    return int(differs)
+    names: dict[str, set[str]] = {}
+    for row, repeated in figures.items():
+        for _, digest in repeated:
+            if digest is not None:
+                names.setdefault(digest, set()).add(row.name)
+    for digest, writers in names.items():
+        print(f"{digest} {', '.join(sorted(writers))}")
+    return int(len(names) > 1)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@
 
 English: invented words of syllables, with the word statistics of English prose (Zipf-Mandelbrot frequencies over
 200,000 words, so that new words keep coming; capitals, numbers, punctuation, paragraphs). Mixed: the same with
-documents in other scripts between, many with combining marks, and one document in NEWER_EVERY with a code point
-that is newer than the tables of the reference, which the fast engine may not encode. The tokenizers have the split
-and size of Llama 3.1's and Qwen 2.5's, with merges learnt from the mixed text.
+documents in other scripts between, many with combining marks. The tokenizers have the split and size of Llama 3.1's and
+Qwen 2.5's, with merges learnt from the mixed text.
 """
 
 from __future__ import annotations
@@ -19,18 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from data.engines.schemes import SCHEMES
 from utils.arguments import Parser, first_line, run
 
 WORDS, WORDS_OF_OTHERS = 200_000, 30_000
 EXPONENT, SHIFT = 1.05, 2.7
 """Constants of the Zipf-Mandelbrot law for English (Mandelbrot 1953; 2.7 is the usual fit)."""
 TRAINING_BYTES = 10_000_000
-NEWER = "\u088f"
-"""A letter of Unicode 17."""
-NEWER_EVERY = 200
 OTHER_EVERY = 4
 """One document of this many is in another script."""
 ONSETS = [
@@ -82,8 +77,7 @@ def documents(seed: int, *, is_mixed: bool) -> Iterator[str]:
     while True:
         number += 1
         words = scripts[number // OTHER_EVERY % len(scripts)] if is_mixed and number % OTHER_EVERY == 0 else english
-        text = words.prose(max(20, int(generator.lognormal(6.2, 0.7))))
-        yield f"{text} {NEWER}" if is_mixed and number % NEWER_EVERY == 0 else text
+        yield words.prose(max(20, int(generator.lognormal(6.2, 0.7))))
 
 
 class Words:
@@ -119,13 +113,13 @@ class Words:
 
 def write_tokenizer(folder: Path, kind: str) -> None:
     """Write a tokenizer of the size and scheme of Llama 3.1 (`llama3`) or Qwen 2.5 (`qwen2`), as transformers 4 did."""
-    scheme = next(scheme for scheme in SCHEMES if scheme.name == kind)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    tokenizer = Tokenizer.from_str(
-        json.dumps({"version": "1.0", "added_tokens": [], "normalizer": scheme.normalizer,
-                    "pre_tokenizer": scheme.pre_tokenizer, "post_processor": None, "decoder": None,
-                    "model": json.loads(Tokenizer(models.BPE()).to_str())["model"]})
-    )  # fmt: skip
+    tokenizer = Tokenizer(models.BPE())
+    if kind == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(SPLITS[kind]), behavior="isolated")
+    bytes_as_letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_as_letters])
     tokenizer.decoder = decoders.ByteLevel()
     entries, specials, config = SHAPES[kind]
     trainer = trainers.BpeTrainer(
@@ -143,6 +137,12 @@ def write_tokenizer(folder: Path, kind: str) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "added_tokens_decoder": added}))
 
 
+LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+SPLITS = {"llama3": LLAMA3_SPLIT, "qwen2": LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")}
+"""Regular expressions of tokenizer.json of Llama 3.1 and Qwen 2.5."""
 SHAPES: dict[str, tuple[int, list[str], dict[str, Any]]] = {
     "llama3": (
         128_000,
@@ -177,9 +177,6 @@ def main(arguments: list[str] | None = None) -> int:
         write_tokenizer(options.folder / kind, kind)
     for name in ("english", "mixed"):
         write_text(options.folder / f"{name}.jsonl", options.megabytes, is_mixed=name == "mixed")
-    from transformers import AutoTokenizer
-
-    AutoTokenizer.from_pretrained(options.folder / "llama3").save_pretrained(options.folder / "llama3_transformers_5")
     return 0
 
 

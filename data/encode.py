@@ -4,7 +4,7 @@
 
 The pair has the same bytes as the output of Megatron-LM's tools/preprocess_data.py with --partitions 1 --append-eod for
 a Hugging Face tokenizer: ids of `tokenizer(text)` with its special tokens, an end-of-document token after each document
-that has any token, documents without tokens kept as empty ones, input order with any engine and number of workers.
+that has any token, documents without tokens kept as empty ones, input order with any number of workers.
 A killed run continues where it stopped when it is started again. A bad line ends the run with its file and number, or
 is counted and skipped (--on-bad-line skip). data/encoding/scale_out.py describes encoding on many machines.
 """
@@ -19,9 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data.encoding.workers import WorkerError, one_thread_each, start_workers, usable
+from data.encoding.workers import WorkerError, one_thread_each
 from utils.arguments import Parser, first_line, refusing, run
 from utils.errors import DataError, UnusableError
+from utils.settings.layers import GONE, warn_of_gone
 
 EPILOG = """Prints the manifest as JSON.
 Exit codes: 0 success; 1 the work failed; 2 bad input or arguments; 130 interrupted; 143 terminated."""
@@ -40,11 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "processes that tokenize, at most one a core (default: %(default)s)",
     },
     "--text-key": {"default": "text", "help": "key of the text in each line (default: %(default)s)"},
-    "--engine": {
-        "metavar": "auto|hf|gigatoken",
-        "help": "hf is the reference, gigatoken writes the same bytes many times as fast, auto uses gigatoken if it is "
-        "installed and proven for the tokenizer (default: the variable ENCODER, else auto)",
-    },
+    "--engine": {"help": argparse.SUPPRESS},
     "--on-bad-line": {
         "metavar": "error|skip",
         "default": "error",
@@ -82,14 +79,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(OPTIONS, prog="python -m data.encode", description=first_line(__doc__), epilog=EPILOG)
-    parser.set_defaults(engine=os.environ.get("ENCODER", "auto"))
     options = parser.parse_args(arguments)
+    if options.engine is not None:
+        parser.error(f"--engine: {GONE['ENCODER']}")
+    warn_of_gone(os.environ)
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if usable(options.workers) > 1 and options.executor == "local":
-        # before the import of numpy, which takes 0.1 s
-        start_workers(options.tokenizer.absolute(), options.engine)
     print(json.dumps(_run(options), indent=1))
     return 0
 
@@ -100,7 +96,6 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "tokenizer": options.tokenizer.absolute(),
         "output_prefix": options.output_prefix.absolute(),
         "text_key": options.text_key,
-        "engine": options.engine,
         "on_bad_line": options.on_bad_line,
     }
     if options.executor == "local":

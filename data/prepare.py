@@ -38,11 +38,11 @@ from data.checking.plot import write_plot
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
-from data.engines.backend import Encoder
 from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.language import is_written_tokenizer
+from data.reading.tokenizer import Encoder
 from data.reading.unchanged import is_written_text
 from utils.arguments import refusing, run
 from utils.dataset.gpt_dataset import check_epochs, describe
@@ -124,7 +124,7 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> PairSumm
         manifest = (
             load_manifest(prefix)
             if manifest_path(prefix).exists()
-            else pair.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
+            else pair.encode(path, tokenizer, prefix, workers, extra_manifest=about)
         )
         short = tokens_needed(config) / manifest["tokens"]
         if known["is_all"] or config.samples or short <= 1 or attempt == ATTEMPTS:
@@ -169,7 +169,7 @@ def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -
         tokenizer, about_tokenizer = prefix.parent / "tokenizer", GENERATED
         synth.write_tokenizer(tokenizer, seed=config.seed, vocabulary_size=SYNTH_VOCABULARY_SIZE)
     about = {"source": GENERATED, "tokenizer_source": about_tokenizer}
-    pair.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
+    pair.encode(path, tokenizer, prefix, workers, extra_manifest=about)
     return verify.verify(prefix, tokenizer, path)
 
 

@@ -32,7 +32,7 @@ from data.checking.pair_summary import PairSummary
 from data.checking.plot import write_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
-from data.engines.backend import Encoder, load_backend
+from data.reading.tokenizer import Encoder
 from utils.arguments import refusing, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
@@ -82,7 +82,7 @@ def write_manifest(prefix: Path, tokenizer: Path, bin_sha256: str) -> dict[str, 
     """Write and return a manifest for a pair of another program, which `verify` has accepted; it gives the digest."""
     index = check(prefix)
     manifest = manifest_of(
-        load_backend(tokenizer),
+        Encoder(tokenizer),
         documents=index.documents,
         sequences=index.sequences,
         tokens=index.tokens,

@@ -55,7 +55,7 @@ from utils.settings.keys import KEYS, NO_RECIPE
 
 NOT_ASKED = ("profile", "dp", "gradient_accumulation")
 """Keys of `training_config` that follow from the others and from the number of GPUs."""
-OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", "TOKENIZER", "TEXT_UNIT", "ENCODER",
+OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", "TOKENIZER", "TEXT_UNIT",
     "ON_BAD_RECORD", "CLEAN", "GROUP_ROWS", "MIN_CHARS", "MAX_CHARS", "PROXY_LAYERS", "FIT")  # fmt: skip
 """Settings that no result holds, and that are taken from the command on record where it has them."""
 

@@ -29,7 +29,7 @@ FLOORS_OF_PACKAGES = {
         {"housekeeping"},
         {"dataset"},
     ),
-    "data": ({"reading", "engines"}, {"hub"}, {"language", "cleaning", "checking", "encoding"}),
+    "data": ({"reading"}, {"hub"}, {"language", "cleaning", "checking", "encoding"}),
     "train": (
         {"machine", "settings_map", "rehearsal"},
         {"job"},

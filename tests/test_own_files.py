@@ -35,7 +35,6 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--input", "{in}/text.jsonl", "--tokenizer", "{in}/tokenizer", "--output-prefix", "{out}/pair"),
         ("pair.bin", "pair.idx", "pair.json", ".pair.parts/notes.txt", ".pair.parts"),
     ),
-    "data.engines.make_guard": (("--output", "{out}/guard.json"), ("guard.json",)),
     "data.prepare": (
         (
             *("--platform", "cpu", "--for-any-training", "DATASET=synth"),

@@ -12,6 +12,7 @@ started. The help of a script is its header, or the docstring of the module that
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from utils.results.performance import RunsRule
 from utils.results.store import result_name
 from utils.settings.config import PLATFORMS, ROOT, RunConfig, load, require_writable, values_of
 from utils.settings.keys import KEYS
-from utils.settings.layers import ELSEWHERE, parse_values
+from utils.settings.layers import ELSEWHERE, parse_values, warn_of_gone
 
 METHODS = {"jobs", "spec", "asked"}
 """Public names of RunConfig that are not values."""
@@ -100,6 +101,7 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
     options = ["--help", "-h", *re.findall(r"(?<![\w-])--[a-z][a-z-]*", usage[1] if usage else "")]
     settings = [argument for argument in arguments if argument not in options]
     if "config.env" in text:
+        warn_of_gone(os.environ)
         for argument in settings:
             if argument.startswith("-"):
                 raise ConfigError(f"{script.name}: {no_option(argument, options, KEYS)}; see --help")

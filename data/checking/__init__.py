@@ -1,4 +1,4 @@
 """Checks of an encoded pair: digests, token ids, ends of documents, lengths, and samples compared with the text.
 
-Imports `data.engines`, `data.reading` and `utils`. Begin with `checks.py`.
+Imports `data.reading` and `utils`. Begin with `checks.py`.
 """

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from data.checking.pair_summary import Lengths, TextCheck
-from data.engines.backend import Encoder
 from data.reading.records import Record, json_lines
+from data.reading.tokenizer import Encoder
 from data.reading.unchanged import progress_bar, unchanged
 from utils.dataset.indexed import Index, bin_path, idx_path, manifest_path, require_counts
 from utils.dataset.manifest import AGAIN, require_recorded, require_tokenizer

@@ -22,11 +22,11 @@ from typing import Any
 import orjson
 
 from data.cleaning.documents import clean, described, level
-from data.engines.backend import Encoder
 from data.hub.fetch import Shards, open_shards
 from data.hub.licences import OWN_TEXT
 from data.reading.records import records
 from data.reading.sources import find
+from data.reading.tokenizer import Encoder
 from data.reading.unchanged import FileState, progress_bar, require_unchanged, state_of
 from utils import redact
 from utils.dataset.manifest import name_of, sha256_once

@@ -35,7 +35,6 @@ class Totals:
     bytes_of_text: int = 0
     bad_lines: int = 0
     first_bad: str | None = None
-    guarded: int = 0
 
 
 class Scratch:
@@ -96,32 +95,11 @@ def _read(inputs: list[Path], totals: Totals, scratch: Scratch, read: deque[tupl
 
 
 def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals, scratch: Scratch) -> None:
+    path = file_of(job.folder, part.number, "bin")
+    ids = scratch.read(path, 0, path.stat().st_size)
+    totals.written.update(ids)
+    file.write(ids)
     # np.fromfile turns the exception of a signal handler into a TypeError if it runs while numpy looks at the path
-    lengths = np.frombuffer(file_of(job.folder, part.number, "lengths").read_bytes(), dtype="<i8")
-    for ids in _documents(part, job.folder, lengths, scratch):
-        totals.written.update(ids)
-        file.write(ids)
-    totals.lengths.append(np.abs(lengths))
+    totals.lengths.append(np.frombuffer(file_of(job.folder, part.number, "lengths").read_bytes(), dtype="<i8"))
     totals.bytes_of_text += part.bytes_of_text
     totals.bad_lines += part.bad_lines
-    totals.guarded += part.guarded
-
-
-def _documents(part: Part, folder: Path, lengths: npt.NDArray[np.int64], scratch: Scratch) -> Iterator[memoryview]:
-    """Yield the ids of a part in the order of its documents: pieces of `.bin` with those of `.reference` between."""
-    path = file_of(folder, part.number, "bin")
-    ids = scratch.read(path, 0, path.stat().st_size)
-    if part.reference_digest is None:
-        yield ids
-        return
-    by_reference = memoryview(file_of(folder, part.number, "reference").read_bytes())
-    size = (len(ids) + len(by_reference)) // part.tokens if part.tokens else 0
-    places = np.flatnonzero(lengths < 0)
-    begins = np.cumsum(np.maximum(lengths, 0))[places] * size
-    ends = np.cumsum(-lengths[places]) * size
-    done = taken = 0
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        yield ids[done:begin]
-        yield by_reference[taken:end]
-        done, taken = begin, end
-    yield ids[done:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +19,9 @@ from data.encoding.join import Totals, join
 from data.encoding.parts import folder_of, has_finished_parts, is_parts_folder, most_parts
 from data.encoding.worker import EncodeJob
 from data.encoding.workers import start_workers, usable
-from data.engines.backend import load_backend
-from data.engines.engines import EngineSpec, choose
-from data.engines.guard import Guard
-from data.engines.plain import Backend
-from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
 from data.reading.sources import require_each_once
+from data.reading.tokenizer import Encoder
 from utils.dataset.indexed import DTYPES, HEADER, MAGIC, VERSION, bin_path, idx_path, manifest_path, pointers
 from utils.dataset.manifest import MANIFEST_VERSION, joined, name_of
 from utils.errors import DataError, UnusableError
@@ -38,6 +33,8 @@ from utils.settings.keys import ON_BAD
 
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
 """Endings of files that data.clean reads, or that nothing here reads."""
+ENGINE = {"name": "hf"}
+"""Encoder of a pair, for its manifest; a pair that an earlier version encoded may have another with the same ids."""
 is_manifest = json_with("format_version", "documents", "sequences", "tokens", "bin_sha256", "idx_sha256")
 """Recogniser of a manifest of any version."""
 
@@ -49,7 +46,6 @@ def encode(
     workers: int = 1,
     text_key: str = "text",
     *,
-    engine: str = "auto",
     on_bad_line: str = "error",
     extra_manifest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -59,7 +55,7 @@ def encode(
     no more than there are cores or parts. An earlier pair is replaced; its manifest is removed first. `extra_manifest`
     is added to the manifest; by default it states that text and tokenizer are the user's own. Parts that an earlier run
     of the same work finished are reused. SHA-256 of `.bin` is computed while it is written.
-    Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
+    Raises UnusableError for an unusable input, tokenizer or number of workers, and as `check_places`; DataError
     for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
     died.
     """
@@ -68,17 +64,16 @@ def encode(
     check_places(inputs, tokenizer, output_prefix)
     workers = usable(workers, most_parts(inputs))
     if workers > 1:
-        start_workers(tokenizer, engine)
-    with without_collection():
-        backend = load_backend(tokenizer)
-        name, guard = choose(engine, backend)
+        start_workers()
+    encoder = Encoder(tokenizer, text_key)
+    content = encoder.for_tokenizers()
     with _working_folder(output_prefix) as folder:
-        job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
+        job = _job(folder, encoder, content, skips_bad_lines=on_bad_line == "skip")
         pair = bin_path(output_prefix), idx_path(output_prefix)
         with written_whole(*pair, is_ours=partial(_is_ours, output_prefix)) as (data, index):
             totals = join(data, inputs, job, workers)
-            _write_documents(index, inputs, backend, totals)
-            manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
+            _write_documents(index, inputs, encoder, totals)
+            manifest = _manifest(encoder, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
             _move_manifest(manifest, output_prefix)
         write_json(manifest, manifest_path(output_prefix))
     return manifest
@@ -135,53 +130,50 @@ def job_of(
     output_prefix: Path,
     text_key: str = "text",
     *,
-    engine: str = "auto",
     on_bad_line: str = "error",
 ) -> EncodeJob:
     """Return the job that `encode` with these arguments runs on each part, for a task that encodes some of them."""
     _check_arguments(list(input), 1, on_bad_line)
-    backend = load_backend(tokenizer)
-    name, guard = choose(engine, backend)
-    return _job(folder_of(output_prefix), backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
+    encoder = Encoder(tokenizer, text_key)
+    content = encoder.for_tokenizers()
+    return _job(folder_of(output_prefix), encoder, content, skips_bad_lines=on_bad_line == "skip")
 
 
-def _job(
-    folder: Path, backend: Backend, engine: str, guard: Guard | None, text_key: str, *, skips_bad_lines: bool
-) -> EncodeJob:
-    """Return the job of a run, after copying its tokenizer.json into the folder of the part files."""
-    path = backend.folder
-    if backend.content is not None:
+def _job(folder: Path, encoder: Encoder, content: str | None, *, skips_bad_lines: bool) -> EncodeJob:
+    """Return the job of a run, after writing `content`, its tokenizer.json, into the folder of the part files."""
+    path = encoder.folder
+    if content is not None:
         path = folder / "tokenizer.json"
-        write_whole(path, backend.content, is_ours=anything, fsync=False)
+        write_whole(path, content, is_ours=anything, fsync=False)
     identity = {
-        "tokenizer": sha256_tokenizer(backend.folder),
-        "content": hashlib.sha256(backend.content or b"").hexdigest(),
-        "eod": backend.eod,
-        "vocabulary_size": backend.vocabulary_size,
-        "text_key": text_key,
+        "tokenizer": sha256_tokenizer(encoder.folder),
+        "content": content,
+        "eod": encoder.eod,
+        "vocabulary_size": encoder.vocabulary_size,
+        "text_key": encoder.text_key,
         "on_bad_line": skips_bad_lines,
-        "versions": _versions(engine),
+        "versions": _versions(),
     }
     return EncodeJob(
         folder=folder,
-        engine=EngineSpec(engine, path, guard),
-        tokenizer_folder=backend.folder,
-        vocabulary_size=backend.vocabulary_size,
-        eod=backend.eod,
-        text_key=text_key,
+        tokenizer=path,
+        tokenizer_folder=encoder.folder,
+        vocabulary_size=encoder.vocabulary_size,
+        eod=encoder.eod,
+        text_key=encoder.text_key,
         skips_bad_lines=skips_bad_lines,
         identity=sha256_json(identity),
     )
 
 
-def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: Totals) -> None:
+def _write_documents(path: Path, inputs: list[Path], encoder: Encoder, totals: Totals) -> None:
     lengths = np.concatenate(totals.lengths)
     if not lengths.any():
         raise DataError(
             f"{' '.join(map(str, inputs))}: the {len(lengths):,} documents contain no token; name a file with text"
         )
     is_sequence = lengths > 0
-    write_index(path, backend.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
+    write_index(path, encoder.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
 
 
 def write_index(
@@ -204,14 +196,14 @@ def write_index(
         file.write(indices.tobytes())
 
 
-def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
+def _manifest(encoder: Encoder, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
     files = [
         {"name": name_of(path), "sha256": digest.hexdigest(), "bytes": size}
         for path, digest, size in zip(inputs, totals.read, totals.sizes, strict=True)
     ]
     lengths = np.concatenate(totals.lengths)
     return manifest_of(
-        backend,
+        encoder,
         documents=len(lengths),
         sequences=int((lengths > 0).sum()),
         tokens=int(lengths.sum()),
@@ -219,7 +211,7 @@ def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals,
         source=files[0] if len(files) == 1 else joined(files),
         bin_sha256=totals.written.hexdigest(),
         idx_sha256=idx_sha256,
-        engine={"name": engine, "documents_by_reference": totals.guarded} if engine != "hf" else {"name": engine},
+        engine=ENGINE,
         bad_lines=totals.bad_lines,
     )
 
@@ -267,7 +259,7 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
 
 
 def manifest_of(
-    tokenizer: Backend,
+    tokenizer: Encoder,
     *,
     documents: int,
     sequences: int,
@@ -296,19 +288,18 @@ def manifest_of(
         "vocab_size": tokenizer.vocabulary_size,
         "eod_token_id": tokenizer.eod,
         "append_eod": True,
-        "tokenizer": {"class": tokenizer.class_name, "sha256": sha256_tokenizer(tokenizer.folder)},
+        "tokenizer": {"class": type(tokenizer.tokenizer).__name__, "sha256": sha256_tokenizer(tokenizer.folder)},
         "input": source,
         "engine": engine,
         "bad_lines": bad_lines,
         "bin_sha256": bin_sha256,
         "idx_sha256": idx_sha256,
         "bin_bytes": tokens * tokenizer.dtype.itemsize,
-        "versions": {"numpy": metadata.version("numpy")} | _versions(engine["name"] if engine else None),
+        "versions": {"numpy": metadata.version("numpy")} | _versions(),
         "source": OWN_TEXT,
         "tokenizer_source": OWN_TOKENIZER,
     }
 
 
-def _versions(engine: str | None) -> dict[str, str]:
-    names = ("tokenizers", "transformers", "gigatoken")
-    return {name: metadata.version(name) for name in names if name != "gigatoken" or engine == name}
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("tokenizers", "transformers")}

@@ -1,11 +1,9 @@
 """Parts of JSONL files: their borders, and the files of an encoded part, which a later run can reuse.
 
-Part files are in a folder beside the output, `.<name>.parts/`: `<number>.bin` (ids as in the pair, without those of
-documents that the guard sent to the reference), `<number>.reference` (the ids of these, if there are any),
-`<number>.lengths` (int64 tokens of each document, 0 for an empty one, negative for one in `.reference`) and
-`<number>.json`. The last is written last and records the origin of the part and the digests of the others. A part is
-reused only if its recorded origin equals the current one and the digests match, so other files in the folder do no
-harm. `<number>.held` has the texts for the reference until it has encoded them.
+Part files are in a folder beside the output, `.<name>.parts/`: `<number>.bin` (ids as in the pair), `<number>.lengths`
+(int64 tokens of each document, 0 for an empty one) and `<number>.json`. The last is written last and records the origin
+of the part and the digests of the others. A part is reused only if its recorded origin equals the current one and the
+digests match, so other files in the folder do no harm.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import xxhash
 
@@ -27,7 +24,8 @@ from utils.own_files import anything
 
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
-PART_VERSION = 5
+PART_VERSION = 6
+# `reference` and `held` are of an earlier version, whose run may have been killed
 _NAMES = re.compile(
     r"[0-9]{6,}\.(bin|reference|lengths|json|held)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp"
 )
@@ -62,17 +60,12 @@ class Part:
     """Number of lines that were skipped."""
     first_bad: str | None
     """Fault of the first bad line, after its number in the part: "3: got ..."."""
-    guarded: int
-    """Documents that the guard sent to the reference engine."""
     bytes_of_text: int
     text_digest: str
     """Digest of the lines that were encoded."""
-    tokens: int
     bin_digest: str
     """XXH3 of 128 bits. It detects damage and mixed-up files, not forgery, in a hundredth of the time of SHA-256."""
     lengths_digest: str
-    reference_digest: str | None = None
-    """None if the guard sent no document to the reference."""
 
 
 def spans(paths: list[Path]) -> Iterator[Span]:
@@ -118,7 +111,7 @@ def is_parts_folder(folder: Path) -> bool:
 
 
 def file_of(folder: Path, number: int, ending: str) -> Path:
-    """Return the path of a part's file: `bin`, `reference`, `lengths`, `json` or `held`."""
+    """Return the path of a part's file: `bin`, `lengths` or `json`."""
     return folder / f"{number:06d}.{ending}"
 
 
@@ -129,15 +122,12 @@ def load_part(folder: Path, number: int, made_from: dict[str, Any]) -> Part | No
         if content["made_from"] != made_from:
             return None
         part = Part(**content["part"])
-        digests = {"bin": part.bin_digest, "lengths": part.lengths_digest, "reference": part.reference_digest}
-        is_whole = all(
-            digest(file_of(folder, number, ending).read_bytes()) == known
-            for ending, known in digests.items()
-            if known is not None
-        )
+        for ending, known in {"bin": part.bin_digest, "lengths": part.lengths_digest}.items():
+            if digest(file_of(folder, number, ending).read_bytes()) != known:
+                return None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return part if is_whole else None
+    return part
 
 
 def save(folder: Path, number: int, ending: str, content: npt.NDArray[Any]) -> str:
@@ -149,13 +139,10 @@ def save(folder: Path, number: int, ending: str, content: npt.NDArray[Any]) -> s
     return digest(content.data)
 
 
-def save_part(folder: Path, found: dict[str, Any], lengths: npt.NDArray[np.int64], made_from: dict[str, Any]) -> Part:
-    """Write `<number>.lengths` and, last, `<number>.json`; `found` has the other fields of Part."""
-    lengths_digest = save(folder, found["number"], "lengths", lengths.astype("<i8"))
-    part = Part(**found, tokens=int(np.abs(lengths).sum()), lengths_digest=lengths_digest)
+def finish(folder: Path, part: Part, made_from: dict[str, Any]) -> None:
+    """Write `<number>.json`, the last file of a part."""
     manifest = json.dumps({"made_from": made_from, "part": asdict(part)})
     write_whole(file_of(folder, part.number, "json"), manifest, is_ours=anything, fsync=False)
-    return part
 
 
 def digest(content: bytes | memoryview) -> str:

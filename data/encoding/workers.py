@@ -7,31 +7,24 @@ import os
 import signal
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain, islice
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import get_temp_dir
-from pathlib import Path
 from typing import Any, TypeVar
 
 from data.encoding import server
-from data.engines.fast import VARIABLE
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-PRELOAD = ("data.encoding.server", "data.encoding.worker", "data.engines.fast")
+PRELOAD = ("data.encoding.server", "data.encoding.worker", "tokenizers")
 """Modules that the fork server imports once for all workers."""
 PARTS_AHEAD = 8
 """Parts given out per worker whose results are not yet consumed; this bounds the size of the part files."""
 CALLS_AHEAD = 2
 """Calls that a worker has: the one that it works on, and the next, so that it does not wait for this process."""
-DEFERRED_BYTES = 1 << 20
-"""Text that waits for the workers which finish deferred parts before one more worker begins to do so."""
 
 
 class WorkerError(RuntimeError):
@@ -42,26 +35,12 @@ class RaisedInWorkerError(Exception):
     """The traceback, as text, of an error that a worker has passed on."""
 
 
-@dataclass(frozen=True)
-class Deferred:
-    """The first half of a result: `function.finish(argument)` gives the whole.
-
-    The second halves are made by as few workers as keep up with them, because each worker that makes one first loads
-    something large.
-    """
-
-    argument: Any
-    text_bytes: int
-
-
 def usable(workers: int, pieces: int | None = None) -> int:
     """Return at most one worker for each core that this process may use, and for each of the pieces of work."""
     return max(1, min(workers, len(os.sched_getaffinity(0)), workers if pieces is None else pieces))
 
 
-def in_order(
-    function: Callable[[Part], Result | Deferred], parts: Iterable[Part], workers: int
-) -> Generator[Result, None, None]:
+def in_order(function: Callable[[Part], Result], parts: Iterable[Part], workers: int) -> Generator[Result, None, None]:
     """Yield `function(part)` for each part, in order; with one worker, in this process.
 
     `function` and parts are pickled. An error of a worker is raised here, that of the earliest part first. Workers are
@@ -70,13 +49,9 @@ def in_order(
     """
     if workers == 1:
         for part in parts:
-            found: Any = function(part)
-            yield function.finish(found.argument) if isinstance(found, Deferred) else found  # type: ignore[attr-defined]
+            yield function(part)
         return
-    remaining = iter(parts)
-    # before the workers are ready, which takes half a second: `parts` can have work to do
-    first = list(islice(remaining, PARTS_AHEAD * workers))
-    run = _Run(function, chain(first, remaining))
+    run = _Run(function, parts)
     try:
         run.start(workers)
         yield from run.results()
@@ -94,8 +69,6 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.calls = 0
-        self.finishes = False
-        """True if it makes second halves, so that it has loaded what they need."""
 
     def send(self, message: Any) -> None:
         """Send a message; the end of the process is noticed elsewhere."""
@@ -119,7 +92,6 @@ class _Run:
         self._parts = enumerate(parts)
         self._given = self._taken = 0
         self._results: dict[int, tuple[Exception | None, Any]] = {}
-        self._deferred: deque[tuple[int, Deferred]] = deque()
 
     def start(self, number: int) -> None:
         """Start the workers; each gets the function once, and later messages are so small that sending never blocks."""
@@ -152,25 +124,13 @@ class _Run:
         """Give calls to the workers that have too few, one each in turn."""
         for _ in range(CALLS_AHEAD):
             for worker in self._workers:
-                call = self._next_for(worker) if worker.calls < CALLS_AHEAD else None
+                if worker.calls == CALLS_AHEAD or self._given == self._taken + PARTS_AHEAD * len(self._workers):
+                    continue
+                call = next(self._parts, None)
                 if call is not None:
+                    self._given += 1
                     worker.calls += 1
                     worker.send(call)
-
-    def _next_for(self, worker: _Worker) -> tuple[int, bool, Any] | None:
-        if self._deferred and (worker.finishes or self._needs_one_more()):
-            worker.finishes = True
-            number, deferred = self._deferred.popleft()
-            return number, True, deferred.argument
-        if self._given < self._taken + PARTS_AHEAD * len(self._workers):
-            for number, part in self._parts:
-                self._given = number + 1
-                return number, False, part
-        return None
-
-    def _needs_one_more(self) -> bool:
-        waiting_bytes = sum(deferred.text_bytes for _, deferred in self._deferred)
-        return waiting_bytes > DEFERRED_BYTES or not any(worker.finishes for worker in self._workers)
 
     def _collect(self) -> None:
         """Wait for results; raises WorkerError if a worker has died."""
@@ -185,10 +145,7 @@ class _Run:
                         "try again with fewer workers"
                     ) from error
                 worker.calls -= 1
-                if isinstance(value, Deferred):
-                    self._deferred.append((number, value))
-                else:
-                    self._results[number] = failure, value
+                self._results[number] = failure, value
 
 
 def _serve(connection: Connection) -> None:
@@ -198,10 +155,10 @@ def _serve(connection: Connection) -> None:
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent was killed
         function = connection.recv()
         while True:
-            number, is_second_half, argument = connection.recv()
+            number, part = connection.recv()
             outcome: tuple[Exception | None, Any]
             try:
-                outcome = None, function.finish(argument) if is_second_half else function(argument)
+                outcome = None, function(part)
             except Exception as error:  # noqa: BLE001 it is raised in the parent
                 outcome = error, traceback.format_exc()
             connection.send((number, *outcome))
@@ -219,19 +176,16 @@ def one_thread_each() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def start_workers(tokenizer: Path, engine: str) -> None:
+def start_workers() -> None:
     """Start the fork server of the workers, which imports PRELOAD while this process does something else.
 
-    Unless `engine` is hf, it also builds the fast tokenizer of a folder. A running server is not changed.
+    A running server is not changed.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *PRELOAD])
-    if engine != "hf":
-        os.environ[VARIABLE] = str(tokenizer / "tokenizer.json")  # for the server only
-    os.environ[server.SOCKETS] = get_temp_dir()
+    os.environ[server.SOCKETS] = get_temp_dir()  # for the server only
     try:
         _start_server()
     finally:
-        os.environ.pop(VARIABLE, None)
         del os.environ[server.SOCKETS]
 
 

@@ -1,4 +1,4 @@
 """Downloads from the Hugging Face Hub: verified, resumed, retried, with one-line errors.
 
-Imports `data.engines`, `data.reading` and `utils`. Begin with `client.py`.
+Imports `data.reading` and `utils`. Begin with `client.py`.
 """

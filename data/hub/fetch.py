@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from data.engines.backend import Encoder
 from data.hub import client as hub
 from data.hub.hub_errors import SourceError, scrubbed
 from data.hub.licences import Licence, licence_of
 from data.reading.sources import WANTED, kind
+from data.reading.tokenizer import Encoder
 from utils.errors import UnusableError
 from utils.files import folder_written_whole
 from utils.models import MODELS, ModelTokenizer

@@ -1,4 +1,4 @@
-"""Readers of text files: lines, JSON records and Parquet rows, compressed or not.
+"""Readers of text files (lines, JSON records and Parquet rows, compressed or not) and of tokenizers.
 
 Imports `utils` only. Begin with `records.py`.
 """

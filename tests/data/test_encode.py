@@ -19,10 +19,11 @@ from standins import MARK, changed, write_jsonl
 from toydata import TEXTS, assert_same_pair, megatron_pair
 
 from data import encode
+from utils.settings.layers import GONE
 
 GOOD = b'{"text": "fine"}\n'
 RARE = " \U00010940"
-"""A letter that is newer than the tables of the reference: a document with it is encoded by the reference."""
+"""A letter that is newer than the tables of the library `tokenizers`."""
 LONG = "a line beyond any buffer " * 4000
 MANY = [
     *(*TEXTS, "<|end|> <|begin|>", RARE, LONG, f"{LONG}{RARE}"),
@@ -41,19 +42,18 @@ def theirs(tmp_path_factory: pytest.TempPathFactory, tokenizers: dict[str, Path]
 
 
 WAYS = [
-    ("hf", 1, 50, "plain"),
-    ("hf", 2, 2000, "two files"),
-    ("auto", 1, 50, "of DOS"),
-    ("auto", 1, 1 << 22, "without a last end"),
-    ("auto", 2, 50, "with marks"),
-    ("auto", 3, 2000, "two files"),
+    (1, 50, "plain"),
+    (1, 50, "of DOS"),
+    (1, 1 << 22, "without a last end"),
+    (2, 50, "with marks"),
+    (3, 2000, "two files"),
 ]
 
 
 @pytest.mark.parametrize("kind", ["plain", "bos", "large"])
-@pytest.mark.parametrize(("engine", "workers", "size", "form"), WAYS)
+@pytest.mark.parametrize(("workers", "size", "form"), WAYS)
 def test_pair_is_the_one_that_megatron_writes(
-    tmp_path, tokenizers, theirs, encoded, part_bytes, kind, engine, workers, size, form
+    tmp_path, tokenizers, theirs, encoded, part_bytes, kind, workers, size, form
 ) -> None:
     """The forms of the input hold the same documents."""
     part_bytes(size)
@@ -65,14 +65,12 @@ def test_pair_is_the_one_that_megatron_writes(
     paths = [tmp_path / f"{number}.jsonl" for number in range(len(contents), 0, -1)]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
-    made = encoded(paths, tokenizers[kind], tmp_path / "ours", "--engine", engine, "--workers", workers)
+    made = encoded(paths, tokenizers[kind], tmp_path / "ours", "--workers", workers)
     assert_same_pair(tmp_path / "ours", theirs[kind])
     files = [{"name": p.name, "sha256": sha256(p), "bytes": p.stat().st_size} for p in paths]
     assert made["input"].get("files", [made["input"]]) == files
     assert made["input"]["bytes"] == sum(file["bytes"] for file in files)
     assert made["bytes_of_text"] == sum(len(text.encode()) for text in MANY)
-    if made["engine"]["name"] == "gigatoken":
-        assert made["engine"]["documents_by_reference"] == sum(RARE in text for text in MANY)
 
 
 @pytest.mark.parametrize("kind", ["plain", "bos", "large"])
@@ -128,17 +126,17 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize(("workers", "engine"), [("1", "hf"), ("2", "auto")])
+@pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("name", BAD_LINES)
 def test_a_bad_line_is_exit_1_with_its_number_and_the_earlier_pair_stays(
-    tmp_path, plain_tokenizer, encoded, part_bytes, commands, name, workers, engine
+    tmp_path, plain_tokenizer, encoded, part_bytes, commands, name, workers
 ) -> None:
     line, message = BAD_LINES[name]
     encoded(write_jsonl(tmp_path / "earlier", TEXTS), plain_tokenizer, tmp_path / "out")
     (tmp_path / "in.jsonl").write_bytes(GOOD * 1000 + line)
     before = tree(tmp_path)
     part_bytes(100)
-    given = arguments(tmp_path, plain_tokenizer, "--workers", workers, "--engine", engine)
+    given = arguments(tmp_path, plain_tokenizer, "--workers", workers)
     error = commands.error(encode.main, *given)
     assert message in error and len(error) < 700
     assert tree(tmp_path) == before
@@ -147,18 +145,27 @@ def test_a_bad_line_is_exit_1_with_its_number_and_the_earlier_pair_stays(
 
 REFUSED = [
     *((content, (), "documents contain no token", 1) for content in (b"", b'{"text": ""}\n' * 3)),
-    (GOOD, ("--engine", "fast"), "'fast'", 2),
+    (GOOD, ("--engine", "hf"), f"--engine: {GONE['ENCODER']}", 2),
 ]
 
 
 @pytest.mark.parametrize(("content", "more", "message", "code"), REFUSED)
-def test_an_input_without_a_token_and_an_unknown_engine_are_refused(
+def test_an_input_without_a_token_and_the_option_of_an_earlier_version_are_refused(
     tmp_path: Path, plain_tokenizer, commands, content: bytes, more: tuple[str, ...], message: str, code: int
 ) -> None:
     (tmp_path / "in.jsonl").write_bytes(content)
     given = arguments(tmp_path, plain_tokenizer, *more)
     assert message in commands.error(encode.main, *given, wanted=code)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_the_setting_of_an_earlier_version_in_the_environment_is_a_warning(
+    tmp_path: Path, plain_tokenizer, commands, monkeypatch
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(GOOD)
+    monkeypatch.setenv("ENCODER", "gigatoken")
+    said = commands.run(encode.main, *arguments(tmp_path, plain_tokenizer))
+    assert said.err == f"warning: environment: ENCODER is ignored: {GONE['ENCODER']}\n"
 
 
 def test_ids_with_gaps_are_refused_because_an_embedding_ends_at_their_number(

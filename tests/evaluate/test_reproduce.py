@@ -107,6 +107,7 @@ def test_the_settings_of_a_result_load_and_ask_for_its_training(number: int) -> 
 def test_what_no_result_holds_comes_from_the_command_on_record() -> None:
     result = run("nvd")
     words = ["python", "-m", "train.train_mega", "TOKENIZER=some/one", "DATA_DIR=/there", "GBS=1", "--platform", "nvd"]
-    result["provenance"]["command"] = shlex.join(words)
+    result["provenance"]["command"] = shlex.join([*words, "ENCODER=gigatoken"])
     found = asked(result)
     assert (found["TOKENIZER"], found["GBS"]) == ("some/one", "64") and "DATA_DIR" not in found
+    assert "ENCODER" not in found, "a setting of an earlier version, whose data have the same ids"

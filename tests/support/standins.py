@@ -28,7 +28,7 @@ from tokenizers import (
     trainers,
 )
 
-# written out here, not imported from data/engines/schemes.py: these are the published patterns
+# the published patterns
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"

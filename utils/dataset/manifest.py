@@ -31,6 +31,7 @@ from utils.results.store import write_json
 
 MANIFEST_VERSION = 1
 ENGINES = ("hf", "gigatoken")
+"""Encoders of pairs: that of this version, and one of earlier versions, which gave the same ids."""
 LIBRARIES = ("numpy", "tokenizers", "transformers")
 """Libraries whose versions every manifest records."""
 AGAIN = "encode the text again with python -m data.encode"
@@ -92,7 +93,6 @@ def require_tokenizer(
 def _require_agreement(path: Path, manifest: dict[str, Any]) -> None:
     """Raise DataError if a field follows from others and has another value."""
     source = manifest["input"]
-    engine = (manifest.get("engine") or {}).get("name")
     followed = {
         "eod_token_id": (manifest["eod_token_id"] < manifest["vocab_size"], f"vocab_size {manifest['vocab_size']:,}"),
         "bytes_of_text": (
@@ -101,7 +101,6 @@ def _require_agreement(path: Path, manifest: dict[str, Any]) -> None:
             and (source is None or manifest["bytes_of_text"] <= source["bytes"]),
             f"the input {quoted(source)}",
         ),
-        "versions": (("gigatoken" in manifest["versions"]) == (engine == "gigatoken"), f"engine {engine}"),
     }
     for key, (agrees, other) in followed.items():
         if not agrees:

@@ -87,7 +87,6 @@ class RunConfig:
     hf_kernels: str
     fit: str
     samples: int | None
-    encoder: str
     allow_repeat: bool
     text_unit: str
     on_bad_record: str

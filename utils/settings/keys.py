@@ -276,11 +276,6 @@ KEYS: dict[str, Key] = {
         "documents taken; auto = enough for one epoch of TRAIN_ITERS GBS SL",
         InResults("samples"),
     ),
-    "ENCODER": Key(
-        "encoder",
-        *choice("auto", "hf", "gigatoken"),
-        "encoder of text into tokens; auto = gigatoken where it is proven",
-    ),
     "ALLOW_REPEAT": Key("allow_repeat", *flag(), "allow more than 4 epochs of the data", InResults("allow_repeat")),
     "TEXT_UNIT": Key("text_unit", *choice(*TEXT_UNITS), "unit of a .txt file that is one document", decides_text=True),
     "ON_BAD_RECORD": Key(

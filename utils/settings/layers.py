@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from utils.settings.parsers import PATH
 VARIABLE = "TPRIMAT_SETTINGS"
 ELSEWHERE = ("PLATFORM", "CONTAINER_ARGS", "CONTAINER_SHM_SIZE", "BASE_IMAGE", "BUILD_ARGS")
 """Names that commands take as arguments or from the environment, and that no settings file may hold."""
+GONE = {"ENCODER": "encoding has one engine since this version, and the setting is gone; leave it out"}
+"""Settings of earlier versions, and what became of them."""
 _LINE = re.compile(r"([A-Z][A-Z0-9_]*)=(\S*)")
 ARGUMENT = "argument"
 """Origin of a setting of the command line, in messages."""
@@ -75,11 +78,20 @@ def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
     key, value = match.groups()
     if key in ELSEWHERE:
         raise ConfigError(f"{origin}: {key}={value}: is no line of a settings file; give {key} to the command")
+    if key in GONE:
+        raise ConfigError(f"{origin}: {key}={value}: {GONE[key]}")
     if key not in KEYS:
         near = f"; did you mean {meant}?" if (meant := _near_key(key)) else ""
         known = "; python -m utils.configure --help lists all keys" if near else f"; allowed: {', '.join(KEYS)}"
         raise ConfigError(f"{origin}: unknown key {key}={value}{near}{known}")
     return key, Value(value, origin)
+
+
+def warn_of_gone(environ: Mapping[str, str]) -> None:
+    """Print a warning for each setting of earlier versions in the environment, where it may be for another program."""
+    for key, why in GONE.items():
+        if key in environ:
+            print(f"warning: environment: {key} is ignored: {why}", file=sys.stderr)
 
 
 def _near_key(got: str) -> str | None:

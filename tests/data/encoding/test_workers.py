@@ -32,36 +32,18 @@ def die_at_four(part: int) -> int:
     return part
 
 
-class OddsLater:
-    """A function with a second half for odd parts, which tells who made it."""
-
-    def __call__(self, part: int) -> Any:
-        return workers.Deferred(part, 1) if part % 2 else (part, None)
-
-    def finish(self, part: int) -> tuple[int, int]:
-        if part == 9:
-            raise ValueError("part 9")
-        time.sleep(0.01)
-        return part, os.getpid()
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_results_and_second_halves_come_in_order_and_workers_end(count: int) -> None:
+def test_results_come_in_order_and_workers_end(count: int) -> None:
     results = list(workers.in_order(slow_for_early_parts, range(40), count))
     assert [part for part, _ in results] == list(range(40))
     assert bool({pid for _, pid in results} - {os.getpid()}) == (count > 1)
     assert multiprocessing.active_children() == []
-    found = list(workers.in_order(OddsLater(), range(20, 60), count))
-    assert [part for part, _ in found] == list(range(20, 60))
-    makers = {pid for part, pid in found if part % 2}
-    assert len(makers) == 1 and (os.getpid() in makers) == (count == 1), "few processes load the reference"
 
 
 @pytest.mark.parametrize(
     ("function", "count", "error", "said", "kept"),
     [
         *((fail_from_five, count, ValueError, "part 5", 5) for count in (1, 3)),
-        *((OddsLater(), count, ValueError, "part 9", 9) for count in (1, 2)),
         (die_at_four, 2, workers.WorkerError, r"one of 2 was killed.*fewer", None),
     ],
 )
@@ -71,7 +53,7 @@ def test_the_earliest_error_is_raised_in_its_place_and_a_killed_worker_is_not_wa
     found: list[Any] = []
     with pytest.raises(error, match=said):
         found.extend(workers.in_order(function, range(40), count))
-    assert kept is None or [one if isinstance(one, int) else one[0] for one in found] == list(range(kept))
+    assert kept is None or found == list(range(kept))
     assert multiprocessing.active_children() == []
 
 

@@ -120,7 +120,7 @@ DECIDE_THE_BYTES = {  # a setting, and whether it changes a byte of the data, wh
     **dict.fromkeys(("TRAIN_ITERS=5", "GBS=8", "SL=8"), True),  # how much of the data one epoch is
     **dict.fromkeys(("TEXT_UNIT=line", "ON_BAD_RECORD=skip", "CLEAN=none", "GROUP_ROWS=3"), True),
     **dict.fromkeys(("MIN_CHARS=20", "MAX_CHARS=1000"), True),
-    **dict.fromkeys(("LR=1e-3", "SEED=1", "MODEL=mistral", "RUNS=9", "MBS=1", "PRECISION=bf16", "ENCODER=hf"), False),
+    **dict.fromkeys(("LR=1e-3", "SEED=1", "MODEL=mistral", "RUNS=9", "MBS=1", "PRECISION=bf16"), False),
 }
 
 

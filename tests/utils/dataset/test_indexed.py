@@ -12,7 +12,7 @@ import pytest
 from toydata import manifest_of_pair, write_pair
 
 from data.encoding.pair import write_index
-from data.engines.plain import dtype_for
+from data.reading.tokenizer import dtype_for
 from utils.dataset import indexed, manifest
 from utils.errors import DataError
 
@@ -167,14 +167,16 @@ def test_the_sum_and_digest_of_several_inputs_are_theirs(prefix: Path) -> None:
 
 
 def test_manifests_that_older_versions_wrote_are_valid(prefix: Path) -> None:
-    # before there was a choice of engines; and of a pair of another program
+    # before there was a choice of engines; while there was one; and of a pair of another program
     older = manifest_of_pair(prefix)
     del older["engine"], older["bad_lines"]
+    versions = {"numpy": "2.4.6", "tokenizers": "0.23.3", "transformers": "5.23.0", "gigatoken": "0.10.0"}
+    fast = manifest_of_pair(prefix, engine={"name": "gigatoken", "documents_by_reference": 3}, versions=versions)
     foreign = manifest_of_pair(prefix, **dict.fromkeys(("bytes_of_text", "input", "engine", "bad_lines")))
     prepared = manifest_of_pair(
         prefix, later_key="kept", source={"files": []}, cleaning={"rules": {}}, tokenizer_source={"folder": "x"}
     )
-    for content in (older, foreign, prepared):
+    for content in (older, fast, foreign, prepared):
         indexed.manifest_path(prefix).write_text(json.dumps(content))
         assert indexed.load_manifest(prefix) == content
 

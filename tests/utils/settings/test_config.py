@@ -242,6 +242,26 @@ def test_a_settings_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         load("cpu", environ={}, root=tmp_path)
 
 
+def test_a_setting_of_an_earlier_version_is_refused_and_in_the_environment_only_warned_of(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    for key, why in layers.GONE.items():
+        (tmp_path / "config.env").write_text((ROOT / "config.env").read_text() + f"{key}=auto\n")
+        line = len((ROOT / "config.env").read_text().splitlines()) + 1
+        with pytest.raises(ConfigError) as caught:
+            load("cpu", environ={}, root=tmp_path)
+        assert str(caught.value) == f"config.env:{line}: {key}=auto: {why}"
+        with pytest.raises(ConfigError) as caught:
+            cpu(ROOT, f"{key}=hf")
+        assert str(caught.value) == f"argument: {key}=hf: {why}"
+
+        # another program may use the name, and no id depends on it
+        monkeypatch.setenv(key, "hf")
+        assert cpu(ROOT, **{key: "hf"}) == cpu(ROOT)
+        assert command.main(["--platform", "cpu", "--check", str(ROOT / "shell" / "run_data.sh")]) == 0
+        assert capsys.readouterr().err == f"warning: environment: {key} is ignored: {why}\n"
+
+
 # A profile is of steps and ranks that a training has, and leaves enough steps to measure.
 
 Profile = profiling.Profile

@@ -1,52 +1,35 @@
-"""Reading of a tokenizer.json, and refusal of one that cannot be used: wrong types, random merges, shared ids.
+"""Refusal of a tokenizer.json that cannot be used: wrong types, random merges, shared ids.
 
-Neither the engines nor transformers see such a file. They fail on wrong types in many ways, down to an abort of the
-process; they apply `dropout` in every encoding, so each run gets other ids; and of two entries with one id they keep
-the one that they happen to read last.
+transformers does not see such a file. It fails on wrong types in many ways, down to an abort of the process; it applies
+`dropout` in every encoding, so each run gets other ids; and of two entries with one id it keeps the one that it happens
+to read last.
 """
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from utils.errors import UnusableError, quoted, shortened
+from utils.errors import UnusableError, quoted
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _ID_LIMIT = 1 << 32
 
 
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Suspend the collector of cycles: it would go through the 400,000 objects of a tokenizer.json many times."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def read_sound(folder: Path) -> tuple[bytes, dict[str, Any]]:
-    """Return the content of a folder's tokenizer.json, as it is and parsed; empty if there is none.
-
-    Raises UnusableError for one that cannot be used, and for a tokenizer_config.json that is not a JSON object.
-    """
+def require_sound(folder: Path) -> None:
+    """Raise UnusableError for a tokenizer.json that cannot be used, and for settings that are not a JSON object."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).is_file():
             _object(folder / name, json.loads)
     path = folder / "tokenizer.json"
     if not path.is_file():
-        return b"", {}
-    content, parsed = _object(path, orjson.loads)
+        return
+    parsed = _object(path, orjson.loads)
     _require_types(path, parsed)
     _require_own_ids(path, parsed)
     dropout = parsed["model"].get("dropout")
@@ -54,24 +37,16 @@ def read_sound(folder: Path) -> tuple[bytes, dict[str, Any]]:
         raise UnusableError(
             f"{path}: model.dropout is {quoted(dropout)}, so each encoding of a text gives other ids; set it to null"
         )
-    return content, parsed
 
 
-def cannot_load(where: object, library: str, error: Exception) -> UnusableError:
-    """Return the error for a tokenizer that a library refuses."""
-    reason = next(iter(str(error).splitlines()), type(error).__name__)
-    return UnusableError(f"{where}: {library} cannot load it ({shortened(reason)}); name another folder")
-
-
-def _object(path: Path, parse: Callable[[bytes], Any]) -> tuple[bytes, dict[str, Any]]:
-    content = path.read_bytes()
+def _object(path: Path, parse: Callable[[bytes], Any]) -> dict[str, Any]:
     try:
-        parsed = parse(content)
+        parsed = parse(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise UnusableError(f"{path}: is not JSON ({error}); repair it or name another tokenizer") from error
     if not isinstance(parsed, dict):
         raise _wrong(path, "content", parsed, "a JSON object")
-    return content, parsed
+    return parsed
 
 
 def _require_types(path: Path, parsed: dict[str, Any]) -> None:
@@ -161,7 +136,7 @@ def _is_added_token(token: Any) -> bool:
 
 
 def _is_step(step: dict[str, Any]) -> bool:
-    """Check the parts of a post-processor that data/engines/guard.py reads."""
+    """Check what the library tokenizers takes for granted in a template: it aborts if a special token is missing."""
     if step.get("type") != "TemplateProcessing":
         return isinstance(step.get("type"), str)
     single, specials = step.get("single"), step.get("special_tokens")
