@@ -7,7 +7,8 @@
 # Reads:  PATH, the engines, TPRIMAT_IN_CONTAINER, TPRIMAT_SIF_DIR (folder of tprimat_<platform>.sif, default: checkout)
 # Writes: RUNTIME, ENGINE_INFO, can_start (not exported); one line on stderr
 # Exits:  2 with one error line if the wanted engine does not work. With a dry run it takes the engine that is named all the
-#         same, so that its command is printed on any machine, and sets can_start to false
+#         same, so that its command is printed on any machine, and sets can_start to false; with auto the plan is made
+#         natively, on any machine
 
 # Seconds that an engine may take to answer, and to start a container that ends at once. The first start of an image of
 # 40 GB may have to unpack it.
@@ -98,7 +99,7 @@ _pick_automatically() { # <platform> <run|tools|build>
     refuse "RUNTIME=auto: no engine that builds images ($refused); install docker or podman, or use RUNTIME=native"
   elif [[ $1 == cpu || $2 == tools ]]; then
     say "runtime: native ($refused)"
-  elif [[ $has_engine == true ]]; then
+  elif [[ $has_engine == true && ${is_dry_run:-false} == false ]]; then
     refuse "RUNTIME=auto: no container can be started ($refused); run ./shell/build.sh, or use RUNTIME=native"
   else
     say "warning: runtime: native, with the software of this machine instead of the image ($refused)"

@@ -186,6 +186,14 @@ def test_the_first_that_works_is_taken_and_the_reason_said(
     assert [text for text in said[1:] if text not in stderr] == []
 
 
+@pytest.mark.parametrize("platform", GPUS)
+def test_a_plan_needs_no_image(platform, tmp_path):
+    """An engine without our image would stop the jobs, which a dry run does not start."""
+    made = Machine(tmp_path / "m", ALL, images="")
+    ran = made.sourced('is_dry_run=true; pick_runtime "$@" || exit; echo "$RUNTIME"', "auto", platform, "run")
+    assert (ran.returncode, ran.stdout.strip()) == (0, "native") and ran.stderr.startswith("warning: "), ran.stderr
+
+
 @pytest.mark.parametrize("wanted", ["auto", "docker", "native"])
 def test_inside_a_container_of_ours_everything_is_native_without_a_word(wanted, machine):
     assert pick(machine, wanted, TPRIMAT_IN_CONTAINER="1") == (0, "native", "")
