@@ -15,7 +15,8 @@ from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.report.groups import by_key
 from evaluate.verdict.pairs import BEST
-from evaluate.verdict.side_names import Layout, device_name, fastest, in_words, layout_of, setting_of
+from evaluate.verdict.side_names import Layout, device_name, fastest, in_words, layout_of
+from evaluate.verdict.system import Setting, setting_of
 from utils.results.schema import Result
 
 
@@ -28,8 +29,7 @@ class JobKey(NamedTuple):
     platform: str
     kind: Kind | None
     """None for a run that failed before it recorded its device."""
-    setting: tuple[Any, ...]
-    """Size of the model, sequence length, global batch, precision, profile, and whether experts are balanced."""
+    setting: Setting
     layout: Layout | int | None
     """With the method `best` only the number of GPUs."""
 

@@ -20,8 +20,8 @@ from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text, tokens_per_second_per_gpu
 from evaluate.report.tables import counted, plain
 from evaluate.verdict.pairs import place
+from evaluate.verdict.system import setting_of, unusual
 from utils.results.schema import Result
-from utils.settings.profiling import NO_PROFILE
 
 SPEED, STEP, MEMORY = "tokens_per_second_per_gpu", "step_time_seconds", "peak_memory_allocated_gb"
 """Figures of a row: over its steady steps, per rank on a machine without GPUs; memory is that of the largest rank."""
@@ -215,11 +215,8 @@ def _row_key(entry: Entry) -> RowKey:
     unit = "rank" if result["platform"] == "cpu" else "GPU"
     names = ("dp", "tp", "pp", "cp", *(["ep"] if config["ep"] not in (None, 1) else []))
     split = ", ".join(f"{name.upper()} {config[name]}" for name in names)
-    layout = f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
-    if (profile := config.get("profile") or NO_PROFILE) != NO_PROFILE:
-        layout += f", profile of {profile}"  # never averaged with other runs
-    if config.get("routing") == "balanced":
-        layout = f"balanced routing, {layout}"
+    sizes = f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
+    layout = ", ".join([sizes, *unusual(setting_of(result))])
     device, part = result["gpu_info"]["device_name"], kind_of(result).text
     return RowKey(
         result["platform"],

@@ -19,6 +19,8 @@ from evaluate.metrics.partition import format_of
 from evaluate.metrics.profile_file import Profile
 from evaluate.timing.kinds import KINDS, PHASES
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from evaluate.verdict.side_names import Layout
+from evaluate.verdict.system import TRAITS
 from utils.errors import DataError
 from utils.provenance.digests import sha256_file
 from utils.results.schema import Result
@@ -32,9 +34,8 @@ LONGEST_APART = timedelta(hours=24)
 """Longest time between a profile and a result: drivers, clocks, caps and neighbours change."""
 JOB = ("platform", "framework", "model", "model_size")
 SETTINGS = (
-    *("precision", "fp8_recipe", "sequence_length", "global_batch_size", "micro_batch_size", "gradient_accumulation"),
-    *("num_gpus", "tp", "pp", "cp", "ep", "dp", "recompute", "optimizer_state", "gradient_dtype", "layers"),
-    *("hf_kernels", "routing"),
+    *("precision", "sequence_length", "global_batch_size", "gradient_accumulation", *Layout._fields),
+    *(trait.key for trait in TRAITS if trait.key != "profile"),
 )
 """Settings that decide which operators run with which shapes, by their key in `training_config`."""
 MOST_OPERATORS = 10

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
-from operator import attrgetter, eq
+from operator import attrgetter
 from typing import Any
 
 from evaluate.checks.entries import Entry
@@ -27,10 +27,10 @@ from evaluate.verdict.side_names import (
     fastest,
     in_words,
     layout_of,
-    setting_of,
     suffixes,
     terms,
 )
+from evaluate.verdict.system import Setting, setting_of
 from utils.frameworks import VENDOR_OF
 from utils.results.schema import Result
 
@@ -215,7 +215,10 @@ def _of_sides(both: Pair, by: str) -> Iterator[Pair]:
         a_name, b_name = _name(a[left], by), _name(b[right], by)
         named = replace(both, a_name=a_name, b_name=b_name, refusal=_refusal(left, right))
         made: list[Pair] = []
-        for x, y in _matched(dict(_grouped(a[left], setting_of)), dict(_grouped(b[right], setting_of))):
+        ours, theirs = dict(_grouped(a[left], setting_of)), dict(_grouped(b[right], setting_of))
+        is_best = both.method == BEST
+        fit = Setting.fits_best if is_best else Setting.fits
+        for x, y in _matched(ours, theirs, fit, takes_all=is_best):
             framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
             made += _meeting(replace(named, framework=framework), x, y, by)
         alone = _alone([*a[left], *b[right]], made, by)
@@ -242,12 +245,16 @@ def _refusal(a: Kind, b: Kind) -> str:
 
 
 def _matched(
-    left: Mapping[Key, list[Entry]], right: Mapping[Key, list[Entry]], fit: Callable[[Key, Key], bool] = eq
+    left: Mapping[Key, list[Entry]],
+    right: Mapping[Key, list[Entry]],
+    fit: Callable[[Key, Key], bool],
+    *,
+    takes_all: bool = False,
 ) -> list[tuple[list[Entry], list[Entry]]]:
-    """Return the groups of both sides with equal keys, else those whose keys fit; if none do, the group of each with
-    the most counted runs, to report the difference."""
+    """Return the groups of both sides with equal keys, else those whose keys fit, with `takes_all` both; if none do,
+    the group of each with the most counted runs, to report the difference."""
     alike = [(x, y) for x, y in product(left, right) if fit(x, y)]
-    exact = [(x, y) for x, y in alike if x == y]
+    exact = [(x, y) for x, y in alike if x == y and not takes_all]
     a, b = (max(side.values(), key=lambda group: sum(one.is_counted for one in group)) for side in (left, right))
     return [(left[x], right[y]) for x, y in exact or alike] or [(a, b)]
 

@@ -12,8 +12,8 @@ from evaluate.checks.entries import Entry
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import tokens_per_second_per_gpu
+from evaluate.verdict.system import Setting, setting_of, terms_of, unusual
 from utils.results.schema import Result
-from utils.settings.profiling import NO_PROFILE
 
 VENDORS = re.compile(r"\b(NVIDIA|AMD Instinct|AMD) ")
 PLATFORMS = {"nvd": "NVIDIA", "amd": "AMD", "cpu": "CPU"}
@@ -28,35 +28,28 @@ def device_name(result: Result) -> str:
     return f"{device} ({kind.text})" if kind.text else device
 
 
-def setting_of(result: Result) -> tuple[Any, ...]:
-    """Return size of the model, sequence length, global batch, precision, profile, and whether experts are balanced."""
-    config = result["training_config"]
-    work = (config[key] for key in ("sequence_length", "global_batch_size", "precision"))
-    return result["model_size"], *work, config.get("profile") or NO_PROFILE, config.get("routing") == "balanced"
-
-
 def terms(result: Result) -> Terms:
     """Return the properties that may tell two pairs apart, in words, the most telling first."""
-    size, length, batch, precision, profile, is_balanced = setting_of(result)
+    setting = setting_of(result)
+    return _of_work(setting) | layout_of(result).terms | terms_of(setting)
+
+
+def _of_work(setting: Setting) -> Terms:
     return {
-        "size": str(size),
-        "length": f"SL {length}",
-        "batch": f"GBS {batch}",
-        "precision": str(precision),
-        **layout_of(result).terms,
-        "profile": "no profile" if profile == NO_PROFILE else f"profile of {profile}",
-        "routing": f"{'balanced' if is_balanced else 'learned'} routing",
+        "size": setting.model_size,
+        "length": f"SL {setting.sequence_length}",
+        "batch": f"GBS {setting.global_batch_size}",
+        "precision": str(setting.precision),
     }
 
 
 def in_words(result: Result, *, with_layout: bool = True) -> str:
-    """Return the terms of a run in one text; profile, balanced routing and EP above 1 only where there is one."""
-    layout, (*_, profile, is_balanced) = layout_of(result), setting_of(result)
-    left_out = set() if with_layout else set(layout.terms)
-    left_out |= {"profile"} if profile == NO_PROFILE else set()
-    left_out |= set() if is_balanced else {"routing"}
-    left_out |= {"EP"} if layout.ep in (None, 1) else set()
-    return ", ".join(text for key, text in terms(result).items() if key not in left_out)
+    """Return work, layout and the unusual traits of a run in one text; EP only where it is above 1."""
+    setting, layout = setting_of(result), layout_of(result)
+    sizes = layout.terms if with_layout else {}
+    if layout.ep in (None, 1):
+        sizes = {key: text for key, text in sizes.items() if key != "EP"}
+    return ", ".join([*_of_work(setting).values(), *sizes.values(), *unusual(setting)])
 
 
 def suffixes(pairs: Sequence[tuple[Terms, Terms]]) -> list[tuple[str, str]]:
@@ -82,7 +75,8 @@ def _distinct(found: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
 
 
 def _suffix(side: Terms, keys: Sequence[str]) -> str:
-    return f" ({', '.join(side[key] for key in keys)})" if keys else ""
+    told = [side[key] for key in keys if side[key]]  # a trait that its framework does not read has no words
+    return f" ({', '.join(told)})" if told else ""
 
 
 def without_vendors(text: str) -> str:
