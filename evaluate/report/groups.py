@@ -20,7 +20,7 @@ from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text, tokens_per_second_per_gpu
 from evaluate.report.tables import counted, plain
 from evaluate.verdict.pairs import place
-from evaluate.verdict.system import setting_of, unusual
+from evaluate.verdict.system import setting_of, terms_of, unusual
 from utils.results.schema import Result
 
 SPEED, STEP, MEMORY = "tokens_per_second_per_gpu", "step_time_seconds", "peak_memory_allocated_gb"
@@ -211,12 +211,8 @@ def _group_key(entry: Entry) -> GroupKey:
 
 
 def _row_key(entry: Entry) -> RowKey:
-    result, config = entry.result, entry.result["training_config"]
-    unit = "rank" if result["platform"] == "cpu" else "GPU"
-    names = ("dp", "tp", "pp", "cp", *(["ep"] if config["ep"] not in (None, 1) else []))
-    split = ", ".join(f"{name.upper()} {config[name]}" for name in names)
-    sizes = f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
-    layout = ", ".join([sizes, *unusual(setting_of(result))])
+    result = entry.result
+    layout = ", ".join([_sizes(result), *unusual(setting_of(result))])
     device, part = result["gpu_info"]["device_name"], kind_of(result).text
     return RowKey(
         result["platform"],
@@ -226,6 +222,14 @@ def _row_key(entry: Entry) -> RowKey:
         result["label"],
         result["provenance"]["host"],
     )
+
+
+def _sizes(result: Result) -> str:
+    config = result["training_config"]
+    unit = "rank" if result["platform"] == "cpu" else "GPU"
+    names = ("dp", "tp", "pp", "cp", *(["ep"] if config["ep"] not in (None, 1) else []))
+    split = ", ".join(f"{name.upper()} {config[name]}" for name in names)
+    return f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
 
 
 def by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_Key, list[Entry]]:
@@ -265,10 +269,15 @@ def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[En
 
 def _distinguish(rows: Sequence[Row]) -> None:
     """Set the detail of each row to the properties that not all rows share."""
-    words = {"host": "host {}", "label": "label {}", "layout": "{}"}
-    telling = [name for name in words if len({getattr(row.key, name) for row in rows}) > 1]
+    told: list[dict[str, str]] = []
     for row in rows:
-        row.detail = ", ".join(plain(words[name].format(getattr(row.key, name) or "none")) for name in telling)
+        result = row.entries[0].result
+        own = {"host": f"host {row.key.host or 'none'}", "label": f"label {row.key.label or 'none'}"}
+        told.append(own | {"sizes": _sizes(result)} | terms_of(setting_of(result)))
+    # an empty text is of a setting that a framework does not read, which is no difference
+    telling = [name for name in told[0] if len({texts[name] for texts in told} - {""}) > 1]
+    for row, texts in zip(rows, told, strict=True):
+        row.detail = ", ".join(plain(texts[name]) for name in telling if texts[name])
 
 
 def letter_of(number: int) -> str:

@@ -37,6 +37,7 @@ def test_two_systems_on_each_side_are_two_rows_and_two_verdicts(trait: str, meth
     found = report(tmp_path, two_systems(*TWO[trait], method), formats="json").json
     rows = [row for group in found["groups"] for row in group["rows"]]
     assert [row["runs_counted"] for row in rows] == [3, 3, 3, 3], "never averaged"
+    assert len({(row["platform"], row["layout"]) for row in rows}) == 4
     verdicts = found["verdicts"]
     is_free = method == "best" and trait in ("recompute", "layers")
     assert len(verdicts) == (4 if is_free else 2), "with the method `best` every choice of one side meets the other's"
