@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +95,7 @@ class EncodeJob:
 
     def _rows(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
         """Return the ids of each text with its end-of-document token; a text without tokens has none."""
-        encode = row_of(self.tokenizer)
+        encode = _loaded(self)
         rows = []
         for text in texts:
             ids = encode(text)
@@ -115,3 +117,9 @@ class EncodeJob:
                 "gaps, and an embedding of that size cannot hold them: use a repaired tokenizer"
             )
         return tokens.astype(wanted)
+
+
+@lru_cache(maxsize=1)
+def _loaded(job: EncodeJob) -> Callable[[str], list[int]]:
+    """Return the tokenizer of a job, loaded once per process. The path alone is no key: another run may write there."""
+    return row_of(job.tokenizer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +101,8 @@ class Encoder:
         return str(rust.to_str())
 
 
-@lru_cache(maxsize=1)
 def row_of(path: Path) -> Callable[[str], list[int]]:
-    """Return the function that gives the ids of a text as `Encoder.rows` does; a process loads it once.
+    """Return the function that gives the ids of a text as `Encoder.rows` does.
 
     `path` is a file with the text of `Encoder.for_tokenizers`, or the folder of a tokenizer that only transformers can
     run. A process that reads the file need not import transformers.
