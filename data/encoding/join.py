@@ -37,25 +37,6 @@ class Totals:
     first_bad: str | None = None
 
 
-class Scratch:
-    """Reusable memory for reading parts; allocating new memory for each part takes as long as reading it."""
-
-    def __init__(self) -> None:
-        self._memory = bytearray()
-
-    def read(self, path: Path, start: int, size: int) -> memoryview:
-        """Return up to `size` bytes of a file; the view is valid until the next call."""
-        if len(self._memory) < size:
-            self._memory = bytearray(size)
-        view = memoryview(self._memory)[:size]
-        with path.open("rb", buffering=0) as file:
-            file.seek(start)
-            found = 0
-            while count := file.readinto(view[found:]):
-                found += count
-        return view[:found]
-
-
 def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals:
     """Encode all parts of `inputs` in `workers` processes and join them, in input order, into `path`, an empty file.
 
@@ -63,18 +44,17 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
     WorkerError if a worker process died.
     """
     totals = Totals([hashlib.sha256() for _ in inputs])
-    scratch = Scratch()
     read: deque[tuple[Span, str]] = deque()
     with unchanged(*inputs) as states, path.open("r+b") as file, ExitStack() as stack:
         totals.sizes = [state.bytes for state in states]
         bar = stack.enter_context(progress_bar("encode", sum(totals.sizes), "B"))
         # closed at once if writing fails, which ends the workers
-        parts = stack.enter_context(closing(in_order(job, _read(inputs, totals, scratch, read), workers)))
+        parts = stack.enter_context(closing(in_order(job, _read(inputs, totals, read), workers)))
         for part in parts:
             span, text_digest = read.popleft()
             if text_digest != part.text_digest:
                 raise changed(span.path, "other bytes were encoded")
-            _take(file, part, job, totals, scratch)
+            _take(file, part, job, totals)
             if part.first_bad is not None and totals.first_bad is None:
                 number, reason = part.first_bad.split(": ", 1)
                 totals.first_bad = f"{in_one_line(str(span.path))}:{lines_before(span) + int(number)}: {reason}"
@@ -85,18 +65,17 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
     return totals
 
 
-def _read(inputs: list[Path], totals: Totals, scratch: Scratch, read: deque[tuple[Span, str]]) -> Iterator[Span]:
+def _read(inputs: list[Path], totals: Totals, read: deque[tuple[Span, str]]) -> Iterator[Span]:
     """Yield the parts of `inputs`; read each, which adds to the digests of the inputs, and note its own in `read`."""
     for span in spans(inputs):
-        text = scratch.read(span.path, span.start, span.end - span.start)
+        text = span.read()
         totals.read[inputs.index(span.path)].update(text)
         read.append((span, digest(text)))
         yield span
 
 
-def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals, scratch: Scratch) -> None:
-    path = file_of(job.folder, part.number, "bin")
-    ids = scratch.read(path, 0, path.stat().st_size)
+def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals) -> None:
+    ids = file_of(job.folder, part.number, "bin").read_bytes()
     totals.written.update(ids)
     file.write(ids)
     # np.fromfile turns the exception of a signal handler into a TypeError if it runs while numpy looks at the path
