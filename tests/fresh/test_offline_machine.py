@@ -19,7 +19,7 @@ TORCH = {
     "torch-2.11.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\nRequires-Dist: jinja2\n",
 }
 IMPORTS = (
-    "import backports.zstd, datasets, ftfy, gigatoken, httpx, matplotlib, orjson, pynvml, scipy, tokenizers, xxhash"
+    "import backports.zstd, datasets, ftfy, httpx, matplotlib, orjson, pynvml, scipy, tokenizers, xxhash"
 )
 
 
