@@ -1,4 +1,4 @@
-"""What makes runs one system, beside framework, device and layout: runs that differ in any of it are never averaged.
+"""The table of what makes runs one system, beside framework, device and layout: runs that differ are never averaged.
 
 Rows of a report, sides and pairs of a verdict, jobs of an acceptance and profiles of a gap all read this table.
 """
