@@ -18,9 +18,7 @@ TORCH = {
     "torch/version.py": "cuda, hip = '13.0', None\n",
     "torch-2.11.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\nRequires-Dist: jinja2\n",
 }
-IMPORTS = (
-    "import backports.zstd, datasets, ftfy, httpx, matplotlib, orjson, pynvml, scipy, tokenizers, xxhash"
-)
+IMPORTS = "import backports.zstd, datasets, ftfy, httpx, matplotlib, orjson, pynvml, scipy, tokenizers, xxhash"
 
 
 @pytest.mark.parametrize("python", ["3.12"])  # another one than that of the tests, where they have 3.11
