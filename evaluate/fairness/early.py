@@ -19,7 +19,7 @@ LEAP = 1.1
 """A loss above this multiple of the median of all losses before it has leapt. On an H200 rises up to 6.1 % were of
 trainings that still agreed, and the smallest overshoot was one of 19.5 %; batches of a training differ by less."""
 MOST_STEPS = 4
-"""Steps of the window. The difference of two implementations grows up to five times with each step, so that a fifth
+"""Last step of the window. The difference of two implementations grows up to five times with each step, so that a fifth
 step would need a limit behind which faults hide."""
 FEWEST_STEPS = 3
 """Fewer prove nothing: they do not show that a factor is constant."""
@@ -61,16 +61,16 @@ def items(sides: Sides) -> Iterator[Item]:
     Without an equal start they may differ by more; a constant factor between the norms always blocks.
     """
     windows = [[_early_steps(run) for run in side] for side in sides]
-    steps = min(len(window) for side in windows for window in side)
+    common = set.intersection(*(set(window) for side in windows for window in side))
     seeds = values(sides, "resolved_config", "seed")
     precisions = values(sides, "resolved_config", "precision")
     limits = max(LIMITS.get(name, LIMITS["bf16"]) for side in precisions for name in side)
     if_different = BLOCKING if has_equal_start(sides) else ALLOWED
     for place, name in enumerate((EARLY_LOSSES, NORMS)):
         pairs: Pairs = []
-        for step in range(steps):
+        for step in sorted(common):
             pairs += matched([[window[step][place] for window in side] for side in windows], seeds)
-        yield _item(name, pairs, steps, limits[place], if_different)
+        yield _item(name, pairs, len(common), limits[place], if_different)
 
 
 def matched(of_runs: Values, seeds: Values) -> Pairs:
@@ -92,15 +92,19 @@ def apart(means: Sequence[float]) -> float:
     return abs(means[1] - means[0]) / min(means)
 
 
-def _early_steps(run: Result) -> list[tuple[float, float]]:
-    """Return loss and gradient norm of the first steps of a run, up to a leap or a step that is not known."""
-    leap, found = first_leap(run), []
+def _early_steps(run: Result) -> dict[int, tuple[float, float]]:
+    """Return loss and gradient norm of the first steps of a run by number, up to a leap.
+
+    A step without both is left out: Megatron's log has a mean of two steps in place of the second one.
+    """
+    leap, early = first_leap(run), {}
     samples = zip(run["steps"], run["loss_values"], run["grad_norms"], strict=True)
-    for place, (step, loss, norm) in zip(range(MOST_STEPS), samples, strict=False):
-        if step != place + 1 or place == leap or not norm or norm <= 0:
+    for place, (step, loss, norm) in enumerate(samples):
+        if step > MOST_STEPS or place == leap:
             break
-        found.append((loss, norm))
-    return found
+        if norm is not None and norm > 0:
+            early[step] = (loss, norm)
+    return early
 
 
 def _item(name: str, pairs: Pairs, steps: int, limit: float, if_different: str) -> Item:
