@@ -34,7 +34,7 @@ from utils.dataset.manifest import licences
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
-from utils.models import ModelSpec
+from utils.models import TRAITS, ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
 from utils.readings import attempt
@@ -52,23 +52,8 @@ into what is built; a framework that fills them in while it builds leaves it out
 NOT_COMPARED = ("optimizer", "attention_backend")
 """Keys that a framework takes as a name and that are read back as the object built from it."""
 NO_KERNEL = "this torch does not tell which kernel of attention it takes"
-ABSENT = {
-    "rope_scaling": "this model has plain rotary frequencies",
-    "sliding_window": "this model attends to every earlier token",
-    "attention_backend": NO_KERNEL,
-}
+ABSENT = {trait.key: trait.why_absent for trait in TRAITS if trait.why_absent} | {"attention_backend": NO_KERNEL}
 """Reason for each key of the resolved configuration that may be None: of a trait that the model lacks, and others."""
-OF_TRAITS = (
-    *("tie_word_embeddings", "query_key_norm", "num_experts", "experts_per_token"),
-    *("shared_expert_size", "router_auxiliary_loss", "token_dropping"),  # no model here has one
-)
-AS_ASKED: dict[str, Callable[[Any], Any]] = {
-    "gradient_reduce_dtype": lambda name: name == "float32",
-    # `resolved_config` has these keys only of a model that has the trait
-    "tie_word_embeddings": bool,
-    "query_key_norm": bool,
-}
-"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -360,9 +345,9 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
     found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
     if resolved["num_layers"] is not None:  # the configuration is known
         found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
-        for key in OF_TRAITS:  # `resolved_config` has them only of a model that has the trait
-            asked = getattr(spec, key, 0)
-            found[key] = (asked, resolved.get(key, type(asked)()))
+        for trait in TRAITS:
+            if not trait.is_always_recorded:
+                found[trait.key] = (getattr(spec, trait.key, trait.absent), resolved.get(trait.key, trait.absent))
         dtype = resolved["parameter_dtype"]
         found["router_dtype"] = (dtype, resolved.get("router_dtype", dtype))
     return [
@@ -435,10 +420,20 @@ def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> li
     for row, entry, wanted in applied(framework, job.config, job.spec):
         if row.resolved is None or row.resolved in NOT_COMPARED:
             continue
-        at: Any = resolved
-        for name in row.resolved.split("."):
-            at = at and at.get(name)
-        built = AS_ASKED.get(row.resolved, lambda value: value)(at)
+        built = _read_back(resolved, row.resolved)
         if wanted != built:
             found.append((row.resolved, f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})"))
     return found
+
+
+def _read_back(resolved: Mapping[str, Any], path: str) -> Any:
+    """Return what was read back under a dotted key, in the form in which it is asked for."""
+    value: Any = resolved
+    for name in path.split("."):
+        if value:
+            value = value.get(name)
+    if path == "gradient_reduce_dtype":
+        return value == "float32"
+    if any(trait.key == path and trait.is_left_out for trait in TRAITS):
+        return bool(value)
+    return value

@@ -24,7 +24,7 @@ from train.common.kernels import (
 )
 from train.hf.model import read_recompute
 from train.job.report import MismatchError
-from utils.models import RopeScaling
+from utils.models import RopeScaling, without_absent_traits
 from utils.settings.keys import NO_RECIPE
 
 LIGER = "liger_kernel"
@@ -78,7 +78,7 @@ def _model(training: Trainer) -> dict[str, Any]:
     computes_in = _dtypes(training)[0]
     router, experts = getattr(layer.mlp, "gate", None), getattr(layer.mlp, "experts", None)
     down = (layer.mlp if experts is None else experts).down_proj
-    return {
+    facts = {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # transformers' classes have no fp8
         "parameter_dtype": name_of(computes_in),
@@ -95,9 +95,8 @@ def _model(training: Trainer) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(model, rope),
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
-        **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
-        **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, head_dim)) == 2 else {}),
-        **({} if router is None else _routing(settings, router, computes_in)),
+        "tie_word_embeddings": model.lm_head.weight is model.model.embed_tokens.weight,
+        "query_key_norm": len(trainer.head_norms(attention, HEAD_NORMS, head_dim)) == 2,
         "attention_backend": _attention_backend(training),
         "layer_implementation": class_of(model).__name__,
         "init_std": settings.initializer_range,
@@ -105,6 +104,9 @@ def _model(training: Trainer) -> dict[str, Any]:
         "hf_kernels": _kernels(model),
         "fused_ops": _fused_ops(model),
     }
+    if router is not None:
+        facts |= _routing(settings, router, computes_in)
+    return without_absent_traits(facts)
 
 
 def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> dict[str, Any]:

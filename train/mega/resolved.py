@@ -20,7 +20,7 @@ from train.common.adamw import FusedAdamW
 from train.common.kernels import PRECISIONS, name_of
 from train.mega.attention import SdpaCoreAttention
 from train.settings_map.row import resolved_recipe
-from utils.models import RopeScaling
+from utils.models import RopeScaling, without_absent_traits
 from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE
 
@@ -112,7 +112,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     base, scaling = _rope(gpt)
     recipe, dtype = resolved_recipe(settings), next(gpt.parameters()).dtype
     experts = getattr(layer.mlp, "experts", None)
-    return {
+    facts = {
         "precision": "fp8" if recipe != NO_RECIPE else "fp32" if dtype is torch.float32 else "bf16",
         "parameter_dtype": name_of(dtype),
         "parameter_count": _count_once(gpt.parameters()),
@@ -128,9 +128,8 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_base": base,
         "rope_scaling": scaling,
         "sliding_window": None if window is None else window[0] + 1,
-        **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
-        **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2 else {}),
-        **({} if experts is None else _routing(layer.mlp, dtype)),
+        "tie_word_embeddings": gpt.share_embeddings_and_output_weights,
+        "query_key_norm": len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2,
         "attention_backend": _attention_backend(gpt)
         if is_local
         else f"transformer_engine:{settings.attention_backend.name}",
@@ -140,6 +139,9 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS}
         | {"average_in_collective": model.ddp_config.average_in_collective},
     }
+    if experts is not None:
+        facts |= _routing(layer.mlp, dtype)
+    return without_absent_traits(facts)
 
 
 def _ffn(mlp: Any) -> int:

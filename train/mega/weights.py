@@ -13,15 +13,12 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_model import GPTModel
 
-from train.common.weights import WeightSource, announce
+from train.common.weights import EMBEDDING, WeightSource, announce, output_weight
 from utils.models import ModelSpec
 
-_EMBEDDING = "embedding.word_embeddings.weight"
-_OUTPUT_LAYER = "output_layer.weight"
 _OUTSIDE_LAYERS = {
-    _EMBEDDING: "model.embed_tokens.weight",
+    "embedding.word_embeddings.weight": EMBEDDING,
     "decoder.final_layernorm.weight": "model.norm.weight",
-    _OUTPUT_LAYER: "lm_head.weight",
 }
 _SIMPLE_IN_LAYER = {
     # in local layers the norm is a module of its own; TransformerEngine fuses it into the linear layer after it
@@ -93,10 +90,10 @@ def names_of(name: str, spec: ModelSpec) -> list[str]:
 
     Raises KeyError for a parameter that the spec does not have.
     """
+    if name == "output_layer.weight":  # of a tied model only a last pipeline stage of its own has it, as a copy
+        return [output_weight(spec)]
     if name in _OUTSIDE_LAYERS:
-        # of a tied model only a last pipeline stage of its own has an output layer, a copy of the embedding
-        is_tied_output = spec.tie_word_embeddings and name == _OUTPUT_LAYER
-        return [_OUTSIDE_LAYERS[_EMBEDDING if is_tied_output else name]]
+        return [_OUTSIDE_LAYERS[name]]
     match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
     layer, inside = (f"model.layers.{match[1]}.", match[2]) if match else ("", name)
     if inside in _SIMPLE_IN_LAYER:

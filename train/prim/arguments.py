@@ -13,17 +13,15 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from train.common.weights import flat_parameters
+from train.common.weights import EMBEDDING, flat_parameters, output_weight
 from train.prim.yaml_config import was_loaded
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import resolved_recipe
-from utils.models import ModelSpec, RopeScaling
+from utils.models import TRAITS, ModelSpec, RopeScaling, without_absent_traits
 from utils.results.schema import SECTIONS
 
 WIDTH = 48
-OF_EXPERTS = (
-    *("num_experts", "experts_per_token", "shared_expert_size", "router_auxiliary_loss", "token_dropping", "routing"),
-)
+OF_EXPERTS = {"routing"} | {trait.key for trait in TRAITS if not trait.is_always_recorded and not trait.is_left_out}
 """Keys of `resolved_config` of a mixture of experts alone."""
 _PRINTED = {
     row.resolved: key
@@ -113,16 +111,14 @@ class Arguments:
                 # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
                 if known["routing"] == "balanced" and self.values.get("moe_router_force_load_balancing_type") == "even":
                     known["routing"] = "balanced, in turn"
-            if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
-                known.pop("query_key_norm", None)
+            known["tie_word_embeddings"] = self.values.get("untie_embeddings_and_output_weights") is False
+            known = without_absent_traits(known)
             why = dict.fromkeys(known, NOT_SAID) | {
                 "sliding_window": "Primus has no sliding window: every token attends to every earlier one",
                 "parameter_count": "not every tensor and pipeline rank has printed its number",
             }
             if self.values.get("use_rope_scaling") is False:
                 why["rope_scaling"] = "Primus was told not to scale rotary frequencies"
-            if self.values.get("untie_embeddings_and_output_weights") is False:
-                known["tie_word_embeddings"] = True
         known["reasons"] = {key: reason for key, reason in why.items() if known[key] is None}
         return known
 
@@ -179,7 +175,9 @@ class Arguments:
         tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
-        copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
+        copies = 0
+        if pipeline > 1 and output_weight(spec) == EMBEDDING:
+            copies = spec.vocab_size * spec.hidden_size
         norms = sum(size for name, size in flat_parameters(spec).items() if not name.endswith(".bias"))
         shares = self.values.get("expert_model_parallel_size") or 1
         elsewhere = spec.num_layers * (spec.num_experts - spec.num_experts // shares)

@@ -121,7 +121,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "permutation fused": of_experts("model.", "moe_permute_fusion", "moe_router_fusion"),
     "bias of linear layers": override("model.add_bias_linear"),
     "QKV bias": override("model.add_qkv_bias"),
-    "embedding shared with output": override("model.share_embeddings_and_output_weights"),
+    "embedding shared with the output layer": override("model.share_embeddings_and_output_weights"),
     "attention dropout": override("model.attention_dropout"),
     "hidden dropout": override("model.hidden_dropout"),
     "position embedding": override("model.position_embedding_type"),

@@ -47,7 +47,7 @@ from train.settings_map.row import (
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError
 from utils.frameworks import FRAMEWORKS
-from utils.models import ModelSpec
+from utils.models import TRAITS, ModelSpec
 from utils.settings.config import RunConfig
 
 ROWS = (
@@ -127,9 +127,7 @@ ROWS = (
     MapRow("products of experts grouped", of_mixture(on_gpu)),
     MapRow("permutation fused", of_mixture(always(False))),
     MapRow("bias of linear layers", always(False)),
-    MapRow("QKV bias", shape("qkv_bias"), "qkv_bias"),
-    MapRow("norm of queries and keys", shape("query_key_norm"), "query_key_norm"),
-    MapRow("embedding shared with output", shape("tie_word_embeddings"), "tie_word_embeddings"),
+    *(MapRow(trait.name, shape(trait.key), trait.key) for trait in TRAITS if trait.is_in_spec and trait.kind is bool),
     MapRow("attention dropout", always(0.0)),
     MapRow("hidden dropout", always(0.0)),
     MapRow("position embedding", always("rope")),

@@ -114,7 +114,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "bias of linear layers": override("model.config.add_bias_linear"),
     "QKV bias": override("model.config.add_qkv_bias"),
     "norm of queries and keys": override("model.config.qk_layernorm"),
-    "embedding shared with output": override("model.config.share_embeddings_and_output_weights"),
+    "embedding shared with the output layer": override("model.config.share_embeddings_and_output_weights"),
     "attention dropout": override("model.config.attention_dropout"),
     "hidden dropout": override("model.config.hidden_dropout"),
     "position embedding": override("model.config.position_embedding_type"),

@@ -153,7 +153,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "bias of linear layers": override("add_bias_linear"),
     "QKV bias": override("add_qkv_bias"),
     "norm of queries and keys": override("qk_layernorm"),
-    "embedding shared with output": override(("untie_embeddings_and_output_weights", not_)),
+    "embedding shared with the output layer": override(("untie_embeddings_and_output_weights", not_)),
     "attention dropout": override("attention_dropout"),
     "hidden dropout": override("hidden_dropout"),
     "position embedding": override("position_embedding_type"),

@@ -154,7 +154,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "bias of linear layers": Fixed(False, _NEITHER_HAS),
     "QKV bias": override("QKVLinear.wq.bias", "QKVLinear.wkv.bias"),
     "norm of queries and keys": override(("GQAttention.qk_norm", lambda has: None), when=_has_plain_heads),
-    "embedding shared with output": Fixed(False, "a model that shares them is refused"),
+    "embedding shared with the output layer": Fixed(False, "a model that shares them is refused"),
     "attention dropout": Fixed(0.0, _NEITHER_HAS),
     "hidden dropout": Fixed(0.0, _NEITHER_HAS),
     "position embedding": Fixed("rope", _BOTH_HAVE),

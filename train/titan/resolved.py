@@ -27,7 +27,7 @@ from train.common.kernels import (
 from train.common.weights import flat_parameters
 from train.job.job import Job
 from train.titan.recipe import parameters
-from utils.models import RopeScaling
+from utils.models import RopeScaling, without_absent_traits
 from utils.settings.keys import NO_RECIPE
 
 _FREQUENCY_TOLERANCE = 1e-4
@@ -95,7 +95,7 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
     attention, moe = layer.attention, getattr(layer, "moe", None)
     products = attention.qkv_linear
     down = moe.routed_experts.inner_experts.w2_EDF if moe else layer.feed_forward.w2.weight
-    return {
+    facts = {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for
         "parameter_dtype": name_of(computes_in),
@@ -115,8 +115,7 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
         "rope_base": _rope_base(attention.rope, attention.head_dim),
         "rope_scaling": _rope_scaling(attention.rope.config),
         "sliding_window": None,
-        **({"query_key_norm": True} if attention.q_norm is not None else {}),
-        **(_routing(moe, computes_in) if moe else {}),
+        "query_key_norm": attention.q_norm is not None,
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
         "recompute": trainer.one_recompute(
@@ -124,6 +123,9 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
         ),
         "fused_ops": _fused_ops(training, model),
     }
+    if moe:
+        facts |= _routing(moe, computes_in)
+    return without_absent_traits(facts)
 
 
 def _routing(moe: Any, computes_in: torch.dtype) -> dict[str, Any]:
