@@ -19,14 +19,13 @@ from typing import Any
 from train.job.rank_environment import python_of
 from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
-from utils.frameworks import can_train
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.models import MODELS
 from utils.own_files import require_ours
 from utils.settings.config import folders
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "model": {"choices": [name for name in MODELS if can_train("nemo", name)]},
+    "model": {"choices": [name for name, model in MODELS.items() if model.nemo_recipe is not None]},
     "--source": {"help": "Hugging Face repository or local folder (default: the release of the model)"},
     "--output": {"type": Path, "help": "folder of the checkpoint (default: DATA_DIR/nemo_<model>)"},
     "settings": {"nargs": "*", "metavar": "KEY=VALUE"},

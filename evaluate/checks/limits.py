@@ -20,8 +20,8 @@ from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.capacity import spec_of
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss, utilisation
+from utils import frameworks
 from utils.errors import quoted
-from utils.frameworks import MEGATRON
 from utils.models import TRAITS, ModelSpec, UnknownModelError
 from utils.results.schema import Result
 
@@ -33,11 +33,6 @@ COUNT_RELATIVE = 1e-3
 """Tolerance of the parameter count; one layer of a model is 2 % of it or more."""
 VOCABULARY_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of this number times the tensor-parallel size."""
-_LAYERS_OF_OTHERS = {
-    **dict.fromkeys(MEGATRON, ("forcausallm", "transformers", "huggingface", "hf_")),
-    "hf": ("megatron", "mcore", "transformer_engine"),
-}
-"""Words in the names of layers that a framework cannot have."""
 _OPTIONAL = tuple(trait for trait in TRAITS if trait.is_in_spec and not trait.is_always_recorded)
 _EXPERTS = tuple(trait.key for trait in _OPTIONAL if trait.kind is int)
 _WIDTHS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", *_EXPERTS)
@@ -88,7 +83,7 @@ def _is_one_of(values: list[float], wanted: Figure) -> bool:
 def framework_matches_layers(result: Result) -> Iterator[str]:
     """Yield a line if the layers that trained belong to another framework than the result names."""
     framework, layers = result["framework"], result["resolved_config"]["layer_implementation"] or ""
-    if any(word in layers.casefold() for word in _LAYERS_OF_OTHERS.get(framework, ())):
+    if any(word in layers.casefold() for word in frameworks.of(framework).foreign_layers):
         yield f"framework: says {framework}, and the layers that ran are {layers}; it is another framework's result"
 
 

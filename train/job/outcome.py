@@ -19,6 +19,7 @@ from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
 from train.machine.gpus import cpu_capacity_gb
+from utils import frameworks
 from utils.memory.estimate import FRAMEWORKS, estimate, usable_gb
 from utils.models import ModelSpec
 from utils.results import store
@@ -279,6 +280,8 @@ def advice(job: Job, capacity_gb: float | None) -> str:
     usable = usable_gb(capacity_gb, config.platform)
     size = largest_micro_batch(config, framework, spec, usable, below=config.micro_batch_size)
     if size is None:
-        more = "use more GPUs" if framework == "hf" else f"raise {'EP' if spec.num_experts else 'TP'} or PP"
+        more = "use more GPUs"
+        if frameworks.of(framework).parallelism:
+            more = f"raise {'EP' if spec.num_experts else 'TP'} or PP"
         return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: {more}, or lower SL"
     return f"{needed} of {capacity_gb:.1f} GB at MBS={config.micro_batch_size}; MBS={size} should fit"

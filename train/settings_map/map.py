@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any
 
 from train.settings_map import bridge_column, nemo_column, prim_column, titan_column
@@ -256,16 +255,22 @@ class Variable:
 
     name: str
     wanted: Wanted
-    fixed: Mapping[str, Fixed] = field(default_factory=dict)
-    """Frameworks that get no value of ours, with the value there and the reason."""
+    """The value that a framework gets, None to leave the variable unset."""
+    everywhere: Fixed | None = None
+    """Entry of the frameworks that get no value of ours, unless one of the next two applies."""
+    without_megatron: Fixed | None = None
+    """Entry of a framework of torch's own layers."""
+    of_primus: Fixed | None = None
+    """Entry of Primus, whose own script sets variables before it starts the ranks."""
 
     def of(self, framework: str) -> Override | Fixed:
-        """Return the entry of a framework; titan is PyTorch with data parallelism only, as hf."""
-        return self.fixed.get("hf" if framework == "titan" else framework) or override(self.name)
-
-
-def _unset(name: str, reason: str = _UNSET, others: Mapping[str, Fixed] = MappingProxyType({})) -> Variable:
-    return Variable(name, always(None), {**dict.fromkeys(FRAMEWORKS, Fixed(None, reason)), **others})
+        """Return the entry of a framework."""
+        record = FRAMEWORKS[framework]
+        if record.starts_its_ranks and self.of_primus is not None:
+            return self.of_primus
+        if not record.has_megatron_layers and self.without_megatron is not None:
+            return self.without_megatron
+        return self.everywhere or override(self.name)
 
 
 OF_ATTENTION = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
@@ -280,8 +285,10 @@ def decided(framework: str) -> tuple[str, ...]:
     language_module.py), and AMD's image sets NVTE_FLASH_ATTN=0; Primus has a patch of its own for that. The last, which
     NVIDIA's images set, would round the operands of float32 products.
     """
-    one = FRAMEWORKS[framework]
-    return (*(OF_ATTENTION if one.has_megatron_layers and not one.starts_its_ranks else ()), OF_PRODUCTS)
+    record = FRAMEWORKS[framework]
+    if record.has_megatron_layers and not record.starts_its_ranks:
+        return (*OF_ATTENTION, OF_PRODUCTS)
+    return (OF_PRODUCTS,)
 
 
 ENVIRONMENT: tuple[Variable, ...] = (
@@ -293,19 +300,28 @@ ENVIRONMENT: tuple[Variable, ...] = (
             if config.platform != "cpu" and (config.tensor_parallel_size > 1 or config.context_parallel_size > 1)
             else None
         ),
-        {"hf": Fixed(None, "data parallel only"), "prim": Fixed("1", f"{_PRIMUS} where it is unset")},
+        without_megatron=Fixed(None, "data parallel only"),
+        of_primus=Fixed("1", f"{_PRIMUS} where it is unset"),
     ),
     Variable("GPU_MAX_HW_QUEUES", _on("amd", "2")),
-    Variable("HSA_ENABLE_SDMA", _on("amd", "1"), {"prim": Fixed(_on("amd", "1"), _PRIMUS)}),
+    Variable("HSA_ENABLE_SDMA", _on("amd", "1"), of_primus=Fixed(_on("amd", "1"), _PRIMUS)),
     Variable("HSA_NO_SCRATCH_RECLAIM", _on("amd", "1")),
     Variable(
-        "NVTE_CK_USES_BWD_V3", _on("amd", "1"), {"hf": Fixed(_on("amd", "1"), "no TransformerEngine that reads it")}
+        "NVTE_CK_USES_BWD_V3",
+        _on("amd", "1"),
+        without_megatron=Fixed(_on("amd", "1"), "no TransformerEngine that reads it"),
     ),
     Variable("TORCH_NCCL_HIGH_PRIORITY", _on("amd", "1")),
-    # Megatron's recipe; hf and titan move their weights by NCCL in every layer, which the switch may speed up
-    Variable("NCCL_NVLS_ENABLE", _on("nvd", "0"), {"hf": Fixed(None, _UNSET)}),
+    # Megatron's recipe; torch's FSDP2 moves weights by NCCL in every layer, which the switch may speed up
+    Variable("NCCL_NVLS_ENABLE", _on("nvd", "0"), without_megatron=Fixed(None, _UNSET)),
     *(
-        _unset(name, _DECIDED, {"hf": Fixed(None, _UNSET), "prim": Fixed(None, "as AMD's image sets it")})
+        Variable(
+            name,
+            always(None),
+            Fixed(None, _DECIDED),
+            without_megatron=Fixed(None, _UNSET),
+            of_primus=Fixed(None, "as AMD's image sets it"),
+        )
         for name in OF_ATTENTION
     ),
     # TransformerEngine for CUDA multiplies float32 as TF32 whatever torch is set to, and the one for ROCm does not
@@ -314,12 +330,16 @@ ENVIRONMENT: tuple[Variable, ...] = (
         "NVIDIA_TF32_OVERRIDE",
         lambda config, spec: "0" if config.platform == "nvd" and config.precision == "fp32" else None,
     ),
-    _unset(OF_PRODUCTS, "removed, whoever set it: the trainers set the precision of float32 products"),
+    Variable(
+        OF_PRODUCTS,
+        always(None),
+        Fixed(None, "removed, whoever set it: the trainers set the precision of float32 products"),
+    ),
     # Segments that grow do not fragment. Every release of torch reads this name; PYTORCH_ALLOC_CONF, which a user may
     # have set, takes precedence in torch itself. Not on AMD: before ROCm 10 such segments leak file descriptors until
     # allocation fails (pytorch/pytorch#192814), and can hang (#192259); torch 2.10 and older ignore the setting there.
     Variable("PYTORCH_CUDA_ALLOC_CONF", _on("nvd", "expandable_segments:True")),
-    _unset("PYTORCH_HIP_ALLOC_CONF"),
+    Variable("PYTORCH_HIP_ALLOC_CONF", always(None), Fixed(None, _UNSET)),
 )
 
 
