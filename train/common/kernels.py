@@ -1,4 +1,4 @@
-"""Names in results for dtypes and for kernels, and facts that are read back alike from hf and titan (FSDP2, optimizer).
+"""Names in results for dtypes and kernels, and facts that are read back alike from the frameworks that run FSDP2.
 
 The kernels that a training has used are read from the libraries when its steps have run.
 

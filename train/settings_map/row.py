@@ -8,7 +8,7 @@ from typing import Any
 
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
-from utils.settings.keys import NO_RECIPE
+from utils.settings.keys import NO_RECIPE, in_results
 from utils.settings.profiling import Profile
 
 RECORDER_PROFILES = "torch.profiler, started by the recorder (train/profiling)"
@@ -83,6 +83,26 @@ def shape(name: str) -> Wanted:
 def always(value: Any) -> Wanted:
     """Return the rule that gives `value` for every training."""
     return lambda config, spec: value
+
+
+def setting(name: str, field: str) -> MapRow:
+    """Return the row of a setting that is read back, under the key of results that utils/settings/keys.py gives it."""
+    return MapRow(name, asked(field), in_results()[field].key)
+
+
+def dimension(name: str, field: str, resolved: str | None = None) -> MapRow:
+    """Return the row of a field of ModelSpec, which is read back under the same name unless another one is given."""
+    return MapRow(name, shape(field), resolved or field)
+
+
+def rope_number(name: str, field: str) -> MapRow:
+    """Return the row of a number of the rope scaling."""
+    return MapRow(name, rope_scaling(field), f"rope_scaling.{field}")
+
+
+def constant(name: str, value: Any, resolved: str | None = None) -> MapRow:
+    """Return the row of something that is the same in every training."""
+    return MapRow(name, always(value), resolved)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -208,6 +228,55 @@ def megatron_experts(place: str) -> dict[str, Override]:
         "products of experts grouped": of_experts(place, "moe_grouped_gemm"),
         "permutation fused": of_experts(place, "moe_permute_fusion"),
     }
+
+
+_MODEL_FIELDS = {
+    "layers": "num_layers",
+    "hidden size": "hidden_size",
+    "feed-forward size": "ffn_hidden_size",
+    "attention heads": "num_attention_heads",
+    "channels of a head": "kv_channels",
+    "vocabulary padded to a multiple of": "make_vocab_size_divisible_by",
+    "norm": "normalization",
+    "bias of linear layers": "add_bias_linear",
+    "QKV bias": "add_qkv_bias",
+    "norm of queries and keys": "qk_layernorm",
+    "attention dropout": "attention_dropout",
+    "hidden dropout": "hidden_dropout",
+    "position embedding": "position_embedding_type",
+    "rope over a part of a head's channels": "rotary_percent",
+    "std of initial weights": "init_method_std",
+    "residual stream in fp32": "fp32_residual_connection",
+    "attention softmax in fp32": "attention_softmax_in_fp32",
+    "bias dropout fusion": "bias_dropout_fusion",
+    "masked softmax fusion": "masked_softmax_fusion",
+    "apply rope fusion": "apply_rope_fusion",
+    "cross entropy loss fusion": "cross_entropy_loss_fusion",
+    "cross entropy fusion by": "cross_entropy_fusion_impl",
+    "attention backend": "attention_backend",
+}
+"""Fields of megatron-core's TransformerConfig that take the value of a row unchanged, also as arguments of Primus."""
+_PROVIDER_FIELDS = {
+    "norm epsilon": "layernorm_epsilon",
+    "SwiGLU": "gated_linear_unit",
+    "embedding shared with the output layer": "share_embeddings_and_output_weights",
+    "rope base": "rotary_base",
+    "bias activation fusion": "bias_activation_fusion",
+    "persist layer norm": "persist_layer_norm",
+    "gradient accumulation fusion": "gradient_accumulation_fusion",
+    "key/value groups": "num_query_groups",
+}
+"""Fields beside those that NeMo's and Bridge's model configurations share; Primus's arguments have other names."""
+
+
+def megatron_model(place: str) -> dict[str, Override]:
+    """Return the entries of the fields of a model of megatron-core at a place."""
+    return {row: override(place + key) for row, key in _MODEL_FIELDS.items()}
+
+
+def megatron_provider(place: str) -> dict[str, Override]:
+    """Return the entries of the fields of a model configuration of NeMo or Bridge at a place."""
+    return {row: override(place + key) for row, key in (_MODEL_FIELDS | _PROVIDER_FIELDS).items()}
 
 
 def recomputation(place: str) -> tuple[tuple[str, Form], ...]:
