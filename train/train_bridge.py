@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader
 
 from train.bridge import recipe as bridge_recipe
 from train.common import trainer
+from train.common.built import map_differences, require_built
 from train.common.loading import tie_workers, timed_batches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -135,8 +136,8 @@ class Bridge(trainer.Framework):
     def check(self, job: Job, built: Built, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the model is another, or a setting of the map did not arrive."""
         super().check(job, built, resolved)
-        wrong = [text for _, text in trainer.map_differences("bridge", job, resolved)]
-        trainer.require_built("Megatron-Bridge", wrong or unread_differences(built))
+        wrong = [text for _, text in map_differences("bridge", job, resolved)]
+        require_built("Megatron-Bridge", wrong or unread_differences(built))
 
 
 def unread_differences(built: Built) -> list[str]:

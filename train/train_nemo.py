@@ -25,6 +25,7 @@ from lightning.pytorch import Callback
 from megatron.core import optimizer as megatron_optimizer, parallel_state
 
 from train.common import trainer
+from train.common.built import map_differences, require_built
 from train.common.loading import timed_batches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -108,7 +109,7 @@ class Nemo(trainer.Framework):
 
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where a setting of the map did not arrive, so that NeMo's default applies instead."""
-        trainer.require_built("NeMo", [text for _, text in trainer.map_differences("nemo", job, resolved)])
+        require_built("NeMo", [text for _, text in map_differences("nemo", job, resolved)])
 
 
 def ddp_of(training: Any) -> Any:

@@ -24,6 +24,7 @@ from torchtitan.distributed import utils as dist_utils
 from torchtitan.trainer import Trainer
 
 from train.common import trainer
+from train.common.built import require_built
 from train.common.kernels import DTYPES, tokens_of_experts
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -123,7 +124,7 @@ class Titan(trainer.Framework):
 
     def check(self, job: Job, built: BenchmarkTrainer, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the model is another, or a setting of the map did not arrive."""
-        trainer.require_built("torchtitan", titan_resolved.differences(job, resolved))
+        require_built("torchtitan", titan_resolved.differences(job, resolved))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import PreTrainedModel, Trainer
 
-from train.common import trainer
+from train.common.built import head_norms, learned, one_of_all
 from train.common.kernels import (
     PRECISIONS,
     class_of,
@@ -96,7 +96,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
         "tie_word_embeddings": model.lm_head.weight is model.model.embed_tokens.weight,
-        "query_key_norm": len(trainer.head_norms(attention, HEAD_NORMS, head_dim)) == 2,
+        "query_key_norm": len(head_norms(attention, HEAD_NORMS, head_dim)) == 2,
         "attention_backend": _attention_backend(training),
         "layer_implementation": class_of(model).__name__,
         "init_std": settings.initializer_range,
@@ -114,7 +114,7 @@ def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> dict[str, 
     return {
         "num_experts": router.weight.shape[0],
         "experts_per_token": router.top_k,
-        "routing": trainer.learned({} if router.norm_topk_prob else {"norm_topk_prob": False}),
+        "routing": learned({} if router.norm_topk_prob else {"norm_topk_prob": False}),
         "router_dtype": name_of(computes_in),
         "router_auxiliary_loss": settings.router_aux_loss_coef if settings.output_router_logits else 0.0,
         "shared_expert_size": 0,
@@ -123,8 +123,8 @@ def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> dict[str, 
 
 
 def _norm_epsilon(layer: Any) -> float:
-    norms = (layer.input_layernorm, *trainer.head_norms(layer.self_attn, HEAD_NORMS, layer.self_attn.head_dim))
-    return float(trainer.one_of_all((norm.variance_epsilon for norm in norms), "norms of one layer", "epsilons"))
+    norms = (layer.input_layernorm, *head_norms(layer.self_attn, HEAD_NORMS, layer.self_attn.head_dim))
+    return float(one_of_all((norm.variance_epsilon for norm in norms), "norms of one layer", "epsilons"))
 
 
 def _kernels(model: PreTrainedModel) -> str:

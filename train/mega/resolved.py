@@ -15,8 +15,8 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
-from train.common import trainer
 from train.common.adamw import FusedAdamW
+from train.common.built import head_norms, learned, one_of_all
 from train.common.kernels import PRECISIONS, name_of
 from train.mega.attention import SdpaCoreAttention
 from train.settings_map.row import resolved_recipe
@@ -129,7 +129,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_scaling": scaling,
         "sliding_window": None if window is None else window[0] + 1,
         "tie_word_embeddings": gpt.share_embeddings_and_output_weights,
-        "query_key_norm": len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2,
+        "query_key_norm": len(head_norms(attention, HEAD_NORMS, channels)) == 2,
         "attention_backend": _attention_backend(gpt)
         if is_local
         else f"transformer_engine:{settings.attention_backend.name}",
@@ -164,7 +164,7 @@ def _routing(mlp: Any, dtype: torch.dtype) -> dict[str, Any]:
     return {
         "num_experts": router.weight.shape[0],
         "experts_per_token": router.topk,
-        "routing": "balanced" if settings.moe_router_force_load_balancing else trainer.learned(others),
+        "routing": "balanced" if settings.moe_router_force_load_balancing else learned(others),
         "router_dtype": {"fp32": "float32", "fp64": "float64"}.get(settings.moe_router_dtype, name_of(dtype)),
         "router_auxiliary_loss": math.fsum([*losses, settings.moe_z_loss_coeff or 0]),
         "shared_expert_size": settings.moe_shared_expert_intermediate_size or 0,
@@ -273,8 +273,8 @@ def _norm_epsilon(layer: Any) -> float:
     """Read from the norm before attention: a module of its own, or fused into the linear layer that follows it."""
     norm, attention = layer.input_layernorm, layer.self_attention
     holder = norm if hasattr(norm, "eps") else attention.linear_qkv
-    norms = trainer.head_norms(attention, HEAD_NORMS, attention.hidden_size_per_attention_head)
-    return float(trainer.one_of_all((one.eps for one in (holder, *norms)), "norms of one layer", "epsilons"))
+    norms = head_norms(attention, HEAD_NORMS, attention.hidden_size_per_attention_head)
+    return float(one_of_all((one.eps for one in (holder, *norms)), "norms of one layer", "epsilons"))
 
 
 def _rope(gpt: GPTModel) -> tuple[float, dict[str, float] | None]:

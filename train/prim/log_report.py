@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from train.common.trainer import model_differences
+from train.common.built import model_differences
 from train.job.job import Job, profile_folder
 from train.job.recorder import NonFiniteError, Samples
 from train.job.report import IncompleteError, JobReport, MismatchError, add_samples

@@ -14,7 +14,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.nn import attention as torch_attention
 from torchtitan.models.common.attention import ScaledDotProductAttention
 
-from train.common import trainer
+from train.common.built import map_differences, model_differences, one_of_all, one_recompute
 from train.common.kernels import (
     PRECISIONS,
     class_of,
@@ -59,9 +59,9 @@ def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
 
     This finds a setting that did not arrive, where a default of torchtitan applies instead.
     """
-    wrong = trainer.model_differences(job.spec, resolved)
+    wrong = model_differences(job.spec, resolved)
     of_the_model = [difference.partition(":")[0] for difference in wrong]
-    wrong += [text for key, text in trainer.map_differences("titan", job, resolved) if key not in of_the_model]
+    wrong += [text for key, text in map_differences("titan", job, resolved) if key not in of_the_model]
     wanted = sum(flat_parameters(job.spec).values())
     if (built := resolved["parameters_without_weight_decay"]) != wanted:
         wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
@@ -107,7 +107,7 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
         "num_attention_heads": products.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": products.wk.weight.shape[0] // attention.head_dim,
         # 0, which no model has, for a norm that takes torch's default
-        "norm_eps": trainer.one_of_all(
+        "norm_eps": one_of_all(
             (norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)),
             *("norms of one layer", "epsilons"),
         ),
@@ -118,7 +118,7 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
         "query_key_norm": attention.q_norm is not None,
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
-        "recompute": trainer.one_recompute(
+        "recompute": one_recompute(
             one.checkpoint_fn if isinstance(one, CheckpointWrapper) else None for one in model.layers.values()
         ),
         "fused_ops": _fused_ops(training, model),
