@@ -113,13 +113,12 @@ class Job:
         self, status: str, reason: str | None, identity: str, command: str, started: str
     ) -> dict[str, Any]:
         """Return a result without measurements, with `reason` beside every null (format: utils/results/schema.py)."""
-        reasons = {"reasons": {"*": reason or "not measured"}}
         ended = utc_now()
         provenance, why = attempt(lambda: origin.describe(command, started, ended))
         if provenance is None:
             known = {"command": command, "started_utc": started, "finished_utc": ended}
             provenance = schema.unknown("provenance", why) | known
-        return {
+        result: dict[str, Any] = {
             "schema_version": schema.SCHEMA_VERSION,
             "status": status,
             "reason": reason,
@@ -133,18 +132,17 @@ class Job:
             "run": self.run,
             "attempt": self.attempt,
             "identity_sha256": identity,
-            "gpu_info": dict.fromkeys(schema.SECTIONS["gpu_info"]) | reasons,
-            "training_config": self.config.asked(),
-            "resolved_config": dict.fromkeys(schema.SECTIONS["resolved_config"]) | reasons,
-            "performance_metrics": dict.fromkeys(schema.SECTIONS["performance_metrics"]) | reasons,
-            "memory_metrics": dict.fromkeys(schema.SECTIONS["memory_metrics"]) | reasons,
-            "energy_metrics": dict.fromkeys(schema.SECTIONS["energy_metrics"])
-            | {"reasons": dict.fromkeys(schema.SECTIONS["energy_metrics"], NO_ENERGY)},
-            **{key: [] for key in schema.SAMPLES},
-            "fingerprint": dict.fromkeys(schema.SECTIONS["fingerprint"]) | reasons,
-            "provenance": provenance,
-            "repeats": self.rule.as_dict(),
         }
+        for section, keys in schema.SECTIONS.items():
+            # one reason for all keys: nothing of the section is known
+            result[section] = dict.fromkeys(keys) | {"reasons": {"*": reason or "not measured"}}
+        result["training_config"] = self.config.asked()
+        result["energy_metrics"] = schema.unknown("energy_metrics", NO_ENERGY)
+        result["provenance"] = provenance
+        result["repeats"] = self.rule.as_dict()
+        for key in schema.SAMPLES:
+            result[key] = []
+        return result
 
 
 def machine(config: RunConfig) -> str:
@@ -152,8 +150,10 @@ def machine(config: RunConfig) -> str:
 
     It is the same on all nodes of a job, and under Slurm on whichever nodes the job gets the next time.
     """
-    of_several = f"{config.nodes} nodes at {config.master_addr}" if config.nodes > 1 else platform.node()
-    return os.environ.get("TPRIMAT_MACHINE") or of_several
+    named = os.environ.get("TPRIMAT_MACHINE")
+    if named:
+        return named
+    return f"{config.nodes} nodes at {config.master_addr}" if config.nodes > 1 else platform.node()
 
 
 def utc_now() -> str:
@@ -180,8 +180,11 @@ def set_aside(path: Path) -> int:
     overwritten after somebody removed an earlier one.
     """
     kept = path.parent / store.SUPERSEDED
-    numbered = (re.fullmatch(r".*_attempt(\d+)", old.stem) for old in kept.glob(f"{path.stem}_attempt*.json"))
-    last = max((int(match[1]) for match in numbered if match), default=0)
+    last = 0
+    for earlier in kept.glob(f"{path.stem}_attempt*.json"):
+        number = re.fullmatch(r".*_attempt(\d+)", earlier.stem)
+        if number:
+            last = max(last, int(number[1]))
     if not path.exists():
         return last + 1
     number = max(last + 1, _attempt_of(path))
@@ -235,10 +238,16 @@ def disk_reason(error: BaseException, folders: Sequence[Path]) -> str | None:
     An error names a file only if it could not be opened. Without a name, the reason names the folder whose disk has
     the least space free.
     """
-    for cause in (one for one in causes(error) if isinstance(one, OSError)):
-        number = errno.ENOSPC if cause.errno is None and _NUMPY.search(str(cause)) else cause.errno
+    for cause in causes(error):
+        if not isinstance(cause, OSError):
+            continue
+        number = cause.errno
+        if number is None and _NUMPY.search(str(cause)):
+            number = errno.ENOSPC
         if number in DISK_SENTENCES:
-            folder = Path(cause.filename).parent if isinstance(cause.filename, str) else min(folders, key=_free)
+            folder = min(folders, key=_free)
+            if isinstance(cause.filename, str):
+                folder = Path(cause.filename).parent
             return DISK_SENTENCES[number].format(folder=folder, free=_free(folder))
     return None
 

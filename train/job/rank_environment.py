@@ -83,9 +83,10 @@ class Selected:
 
     def warnings(self, receiver: str = "the ranks") -> list[str]:
         """Return one line with the names that are withheld, without their values; an empty list if there are none."""
+        if not self.withheld:
+            return []
         names = redact.text(", ".join(self.withheld))
-        line = f"environment: not passed to {receiver}, because name or value looks like a secret: {names}"
-        return [line] * bool(self.withheld)
+        return [f"environment: not passed to {receiver}, because name or value looks like a secret: {names}"]
 
 
 def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> Selected:
@@ -98,13 +99,15 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
         raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
     allowed = NAMES.union(names, asked)
     beginnings = (*PREFIXES, *prefixes)
-    known = {
-        name: value
-        for name, value in sorted(environ.items())
-        if name in allowed or name.startswith(beginnings) or SPEED_VARIABLES.match(name)
-    }
-    withheld = tuple(name for name, value in known.items() if _may_be_secret(name, value, environ))
-    return Selected({name: value for name, value in known.items() if name not in withheld}, withheld)
+    passed, withheld = {}, []
+    for name, value in sorted(environ.items()):
+        if not (name in allowed or name.startswith(beginnings) or SPEED_VARIABLES.match(name)):
+            continue
+        if _may_be_secret(name, value, environ):
+            withheld.append(name)
+        else:
+            passed[name] = value
+    return Selected(passed, tuple(withheld))
 
 
 def _may_be_secret(name: str, value: str, environ: Mapping[str, str]) -> bool:

@@ -14,6 +14,7 @@ the milliseconds by which the machines' clocks differ.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import resource
@@ -138,10 +139,11 @@ class ExpertTokens:
         """Reason where the counts could not be added up."""
         self._counts: Any = 0
         for module, count in routers:
-            module.register_forward_hook(lambda _, __, output, count=count: self._add(count(output)))
+            module.register_forward_hook(functools.partial(self._add, count))
 
-    def _add(self, counts: Any) -> None:
-        self._counts = self._counts + counts.detach().long()
+    def _add(self, count: Callable[[Any], Any], module: Any, inputs: Any, output: Any) -> None:
+        """Add the counts of one forward pass of a router; the arguments after the first are those of torch's hooks."""
+        self._counts = self._counts + count(output).detach().long()
 
     def end_step(self) -> None:
         """Keep the counts of the step that has just ended."""
@@ -158,9 +160,13 @@ class ExpertTokens:
 
     def section(self, chosen_in_a_step: int) -> dict[str, Any]:
         """Return the section `experts` of a result; a step chooses tokens x layers x experts of a token times."""
-        shares = [[count / sum(step) for count in step] for step in self.of_all_ranks]
+        shares = []
+        for step in self.of_all_ranks:
+            total = sum(step)
+            shares.append([count / total for count in step])
+        by_expert = zip(*shares, strict=True)
         return {
-            "tokens": [round(sum(column) * chosen_in_a_step) for column in zip(*shares, strict=True)],
+            "tokens": [round(sum(of_steps) * chosen_in_a_step) for of_steps in by_expert],
             "fullest_share": [max(step) for step in shares],
         }
 
@@ -259,7 +265,9 @@ class StepRecorder:
             self.profiled_seconds.append(seconds)
         else:
             self._add(step, ended, seconds, loss_value, norm, learning_rate)
-        self.steps_done, self._waited_seconds = step, 0.0
+        # also of a step whose loss is not finite: it is recorded before the error
+        self.steps_done = step
+        self._waited_seconds = 0.0
         if self.experts is not None:
             self.experts.end_step()
         if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
@@ -300,17 +308,17 @@ class StepRecorder:
         self._loop_started = self._step_started - self.loop_seconds  # the loop's clock stands during the profile
 
     def _read(self, loss: Any, grad_norm: Any) -> tuple[float, float]:
-        """Return both as numbers. Each reading of a GPU waits for a copy, so that two tensors are copied together; on a
-        CPU this would take longer than reading both.
-        """
-        if not isinstance(self.device, CpuDevice) and loss is not None:
+        """Return both as numbers, the loss as NaN where this rank has none."""
+        if loss is None:
+            return math.nan, float(grad_norm)
+        if not isinstance(self.device, CpuDevice):
             import torch
 
+            # each reading of a GPU waits for a copy, so two tensors are copied together
             if isinstance(loss, torch.Tensor) and type(loss) is type(grad_norm) and loss.device == grad_norm.device:
                 together = torch.stack([tensor.detach().double().reshape(()) for tensor in (loss, grad_norm)])
-                first, second = together.tolist()
-                return first, second
-        return math.nan if loss is None else float(loss), float(grad_norm)
+                loss, grad_norm = together.tolist()
+        return float(loss), float(grad_norm)
 
     def merge_ranks(self, loss_group: Any = None) -> None:
         """After the last step: average losses over `loss_group` (data-parallel ranks), take the largest memory figures
@@ -334,16 +342,16 @@ class StepRecorder:
         losses = torch.tensor(self.samples.loss_values, dtype=torch.float64, device=where)
         distributed.all_reduce(losses, group=loss_group)
         self.samples.loss_values = (losses / distributed.get_world_size(loss_group)).tolist()
+        # one collective for both: a figure of the memory that is unknown on one rank is unknown of all
         figures = (self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb)
-        memory = [math.inf if figure is None else figure for figure in figures]  # unknown on one rank is unknown of all
-        waits = [UNKNOWN if wait is None else wait for wait in self.samples.data_wait_seconds]
-        largest = torch.tensor([*memory, *waits], dtype=torch.float64, device=where)
+        memory = _as_numbers(figures, unknown=math.inf)
+        waits = _as_numbers(self.samples.data_wait_seconds, unknown=UNKNOWN)
+        largest = torch.tensor(memory + waits, dtype=torch.float64, device=where)
         distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
-        memory, waits = largest[:3].tolist(), largest[3:].tolist()
-        self.samples.data_wait_seconds = [None if wait == UNKNOWN else wait for wait in waits]
-        self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = (
-            None if figure == math.inf else figure for figure in memory
-        )
+        of_all_ranks = largest.tolist()
+        memory = _from_numbers(of_all_ranks[: len(figures)], unknown=math.inf)
+        self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = memory
+        self.samples.data_wait_seconds = _from_numbers(of_all_ranks[len(figures) :], unknown=UNKNOWN)
         self.memory_scope = "largest over ranks"
 
     def note_memory(self) -> None:
@@ -358,12 +366,23 @@ class StepRecorder:
         count = len(self.samples.steps)
         memory_gb = self.samples.allocated_gb[-1] if count else self.device.allocated_gb()
         if seconds is None:
-            self._stream.write(format_profiled(self._title, step, self.total_steps, loss, memory_gb))
+            line = format_profiled(self._title, step, self.total_steps, loss, memory_gb)
         else:
-            self._seconds_after_first += seconds if count > 1 else 0.0
-            average = self._seconds_after_first / (count - 1) if count > 1 else seconds
-            self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
+            average = seconds
+            if count > 1:  # the first step compiles and warms up, so it is in no average but its own
+                self._seconds_after_first += seconds
+                average = self._seconds_after_first / (count - 1)
+            line = format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb)
+        self._stream.write(line)
         self._stream.flush()
+
+
+def _as_numbers(values: Iterable[float | None], unknown: float) -> list[float]:
+    return [unknown if value is None else value for value in values]
+
+
+def _from_numbers(values: Iterable[float], unknown: float) -> list[float | None]:
+    return [None if value == unknown else value for value in values]
 
 
 def clock() -> dict[str, Any]:
