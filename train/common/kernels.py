@@ -62,22 +62,25 @@ def read(built: Mapping[str, Any]) -> dict[str, Any]:
     What cannot be read is None, or has its known part alone, with the reason in `reasons`, which is absent without one.
     """
     reasons = {}
-    found = {"attention_backend": built["attention_backend"]}
-    if found["attention_backend"] is not None:
-        layers, _, asked = found["attention_backend"].partition(":")
+    facts = {"attention_backend": built["attention_backend"]}
+    if facts["attention_backend"] is not None:
+        layers, _, asked = facts["attention_backend"].partition(":")
         chosen = _of_engine(asked) if layers == ENGINE else Chosen(asked, _of_torch(asked))
-        found["attention_backend"] = f"{layers}:{chosen.kernel}" if chosen.kernel else layers
+        facts["attention_backend"] = f"{layers}:{chosen.kernel}" if chosen.kernel else layers
         if chosen.why:
             reasons["attention_backend"] = chosen.why
         if chosen.library:
-            version, why = attempt(torch.backends.cudnn.version) if chosen.library == "cudnn" else (None, "")
-            found["attention_library"] = f"{chosen.library} {version}" if version else chosen.library
+            facts["attention_library"] = chosen.library
+        if chosen.library == "cudnn":
+            version, why = attempt(torch.backends.cudnn.version)
+            if version:
+                facts["attention_library"] = f"cudnn {version}"
             if why:
                 reasons["attention_library"] = f"its version is unknown: {why}"
-    found["float32_matmul_precision"], why = attempt(lambda: _float32_products(built))
+    facts["float32_matmul_precision"], why = attempt(lambda: _float32_products(built))
     if why:
         reasons["float32_matmul_precision"] = why
-    return {**found, "reasons": reasons} if reasons else found
+    return facts | {"reasons": reasons} if reasons else facts
 
 
 class Chosen(NamedTuple):
@@ -99,8 +102,11 @@ def _of_engine(asked: str) -> Chosen:
         backend, why = attempt(lambda: _fused_name(choice["fused_attention_backend"]))
         if backend is None:
             return Chosen("fused", None, f"TransformerEngine's name of its fused attention is unknown: {why}")
-        return Chosen(*FUSED.get(backend, (f"fused_{backend.lower()}", None)))
-    return Chosen("unfused", "torch") if choice.get("use_unfused_attention") else Chosen(asked, None)
+        kernel, library = FUSED.get(backend, (f"fused_{backend.lower()}", None))
+        return Chosen(kernel, library)
+    if choice.get("use_unfused_attention"):
+        return Chosen("unfused", "torch")
+    return Chosen(asked, None)
 
 
 def _fused_name(backend: Any) -> str:
@@ -121,8 +127,8 @@ def _of_torch(kernel: str) -> str | None:
 
 def loaded_cudnn() -> dict[str, int]:
     """Return the version of each cuDNN library that this process has loaded, 9.14.0 as 91400, by its folder."""
-    maps = MAPS.read_text(encoding="utf8", errors="replace")
-    return {str(Path(path).parent): ctypes.CDLL(path).cudnnGetVersion() for path in sorted(set(_CUDNN.findall(maps)))}
+    paths = set(_CUDNN.findall(MAPS.read_text(encoding="utf8", errors="replace")))
+    return {str(Path(path).parent): ctypes.CDLL(path).cudnnGetVersion() for path in sorted(paths)}
 
 
 def _float32_products(built: Mapping[str, Any]) -> str:
@@ -144,7 +150,7 @@ def sdpa_kernel(
 ) -> str | None:
     """Return the name of torch's kernel (flash, cudnn, efficient or math) for the attention of one sequence.
 
-    None where torch does not tell it: the function that it is asked by is not public.
+    None where torch does not tell it: the function that tells is not public.
 
     `heads` are those of the queries, `groups` those of keys and values, `width` is that of a head. The attention is
     causal, by a mask or by torch's own argument.
@@ -153,13 +159,14 @@ def sdpa_kernel(
     def like(count: int) -> torch.Tensor:
         return torch.empty((1, count, length, width), dtype=dtype, device=device, requires_grad=True)
 
-    key = like(groups)
-    mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if has_mask else None
-    chosen, _ = attempt(
-        lambda: SDPBackend(
-            torch._fused_sdp_choice(like(heads), key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads)
-        )
-    )
+    query, key, mask = like(heads), like(groups), None
+    if has_mask:
+        mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
+
+    def choice() -> SDPBackend:
+        return SDPBackend(torch._fused_sdp_choice(query, key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads))
+
+    chosen, _ = attempt(choice)
     return None if chosen is None else chosen.name.lower().removesuffix("_attention")
 
 
@@ -176,7 +183,8 @@ def class_of(model: Any) -> type:
 def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: float) -> dict[str, Any]:
     """Return the facts of an optimizer with decayed parameters in its first group, and of its LambdaLR."""
     decayed, *others = optimizer.param_groups
-    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()
+    undecayed = [parameter for group in others if group["weight_decay"] == 0 for parameter in group["params"]]
+    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()  # one for all groups
     peak = schedule.base_lrs[0]
     return {
         "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
@@ -189,9 +197,7 @@ def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: flo
         "beta2": decayed["betas"][1],
         "adam_eps": decayed["eps"],
         "clip_grad": clip,
-        "parameters_without_weight_decay": sum(
-            parameter.numel() for group in others if group["weight_decay"] == 0 for parameter in group["params"]
-        ),
+        "parameters_without_weight_decay": sum(parameter.numel() for parameter in undecayed),
     }
 
 

@@ -52,9 +52,10 @@ class Needed:
             found = getattr(found, self.method)
         if not self.parameters:
             return None
-        has = inspect.signature(found).parameters
-        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in has.values())
-        absent = [] if takes_any else [name for name in self.parameters.split() if name not in has]
+        parameters = inspect.signature(found).parameters
+        if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return None
+        absent = [name for name in self.parameters.split() if name not in parameters]
         return f"{place}({', '.join(absent)})" if absent else None
 
 
@@ -122,7 +123,8 @@ def reason_against() -> str | None:
 def hide_if_unusable() -> None:
     """Make megatron-core see no TransformerEngine where it cannot be used; call it before megatron-core's import."""
     if reason_against() is not None:
-        for name in [PACKAGE, *(name for name in sys.modules if name.startswith(f"{PACKAGE}."))]:
+        modules = [name for name in sys.modules if name.startswith(f"{PACKAGE}.")]
+        for name in [PACKAGE, *modules]:
             sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to make an import fail
 
 

@@ -27,7 +27,7 @@ from train.common.kernels import (
 from train.common.weights import flat_parameters
 from train.job.job import Job
 from train.titan.recipe import parameters
-from utils.models import RopeScaling, without_absent_traits
+from utils.models import without_absent_traits
 from utils.settings.keys import NO_RECIPE
 
 _FREQUENCY_TOLERANCE = 1e-4
@@ -36,8 +36,9 @@ _FREQUENCY_TOLERANCE = 1e-4
 
 def read(training: Any, job: Job) -> dict[str, Any]:
     """Return the `resolved_config` section of a built trainer, whose weights INIT=equal replaces afterwards."""
-    std, reasons = (job.config.init_std if job.config.init == "equal" else None), {}
-    if std is None:
+    std, reasons = job.config.init_std, {}
+    if job.config.init != "equal":
+        std = None
         reasons["init_std"] = "torchtitan draws each kind of weight with a std of its own"
     if job.spec.sliding_window is not None:
         reasons["sliding_window"] = "torchtitan's models have no window; no sequence here is longer than the model's"
@@ -45,13 +46,10 @@ def read(training: Any, job: Job) -> dict[str, Any]:
     (schedule,) = training.lr_schedulers.schedulers
     state = optimizer.param_groups[0]["params"][0].dtype  # torch keeps the states in the dtype of the weights
     policy: Any = policy_of(next(iter(model.layers.values())))  # torchtitan shards on one rank too
-    return (
-        _batch(training)
-        | _model(training, policy.param_dtype)
-        | optimizer_facts(optimizer, state, schedule, training.config.training.max_norm)
-        | communication_facts(policy, policy.reduce_dtype, training.device)
-        | {"init_std": std, "reasons": reasons}
-    )
+    facts = _batch(training) | _model(training, policy.param_dtype)
+    facts |= optimizer_facts(optimizer, state, schedule, training.config.training.max_norm)
+    facts |= communication_facts(policy, policy.reduce_dtype, training.device)
+    return facts | {"init_std": std, "reasons": reasons}
 
 
 def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
@@ -63,7 +61,8 @@ def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
     of_the_model = [difference.partition(":")[0] for difference in wrong]
     wrong += [text for key, text in map_differences("titan", job, resolved) if key not in of_the_model]
     wanted = sum(flat_parameters(job.spec).values())
-    if (built := resolved["parameters_without_weight_decay"]) != wanted:
+    built = resolved["parameters_without_weight_decay"]
+    if built != wanted:
         wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
     return wrong
 
@@ -95,6 +94,10 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
     attention, moe = layer.attention, getattr(layer, "moe", None)
     products = attention.qkv_linear
     down = moe.routed_experts.inner_experts.w2_EDF if moe else layer.feed_forward.w2.weight
+    norms = [module for module in layer.modules() if isinstance(module, torch.nn.RMSNorm)]
+    checkpoints = []
+    for block in model.layers.values():
+        checkpoints.append(block.checkpoint_fn if isinstance(block, CheckpointWrapper) else None)
     facts = {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for
@@ -107,10 +110,7 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
         "num_attention_heads": products.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": products.wk.weight.shape[0] // attention.head_dim,
         # 0, which no model has, for a norm that takes torch's default
-        "norm_eps": one_of_all(
-            (norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)),
-            *("norms of one layer", "epsilons"),
-        ),
+        "norm_eps": one_of_all((norm.eps or 0.0 for norm in norms), "norms of one layer", "epsilons"),
         "qkv_bias": products.wq.bias is not None,
         "rope_base": _rope_base(attention.rope, attention.head_dim),
         "rope_scaling": _rope_scaling(attention.rope.config),
@@ -118,9 +118,7 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
         "query_key_norm": attention.q_norm is not None,
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": f"{class_of(model).__module__}.{class_of(model).__name__}",
-        "recompute": one_recompute(
-            one.checkpoint_fn if isinstance(one, CheckpointWrapper) else None for one in model.layers.values()
-        ),
+        "recompute": one_recompute(checkpoints),
         "fused_ops": _fused_ops(training, model),
     }
     if moe:
@@ -147,20 +145,21 @@ def _rope_base(rope: Any, head_dim: int) -> float:
     The first angle below 1 is base ^ (-2 / head_dim), which scaling leaves as it is.
     """
     angles = rope.cache[1]
+    # either complex numbers, or cosines and then sines
     angle = angles[1].angle() if angles.is_complex() else torch.atan2(angles[head_dim + 1], angles[1])
-    found, said = float(angle) ** (-head_dim / 2), float(rope.config.theta)
-    return said if math.isclose(found, said, rel_tol=_FREQUENCY_TOLERANCE) else found
+    base, configured = float(angle) ** (-head_dim / 2), float(rope.config.theta)
+    return configured if math.isclose(base, configured, rel_tol=_FREQUENCY_TOLERANCE) else base
 
 
 def _rope_scaling(rope: Any) -> dict[str, float] | None:
     if rope.scaling == "none":
         return None
-    return RopeScaling(
-        factor=rope.scaling_factor,
-        low_frequency_factor=rope.low_freq_factor,
-        high_frequency_factor=rope.high_freq_factor,
-        original_max_position_embeddings=rope.original_max_position_embeddings,
-    ).__dict__
+    return {
+        "factor": rope.scaling_factor,
+        "low_frequency_factor": rope.low_freq_factor,
+        "high_frequency_factor": rope.high_freq_factor,
+        "original_max_position_embeddings": rope.original_max_position_embeddings,
+    }
 
 
 def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str | None:
@@ -180,11 +179,12 @@ def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str
 def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
     """Return the fusions under the names of megatron-core; torch.compile makes them, except of complex numbers."""
     is_compiled = all(layer._compiled_call_impl is not None for layer in model.layers.values())
-    never = (
-        *("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"),
-        *("gradient_accumulation_fusion", "average_in_collective"),
-    )
-    return dict.fromkeys(never, False) | {
+    return {
+        "persist_layer_norm": False,
+        "bias_dropout_fusion": False,
+        "masked_softmax_fusion": False,
+        "gradient_accumulation_fusion": False,
+        "average_in_collective": False,
         "rms_norm_fusion": is_compiled,
         "bias_activation_fusion": is_compiled,
         "apply_rope_fusion": is_compiled and not any(buffer.is_complex() for buffer in model.buffers()),
