@@ -8,6 +8,7 @@ Rank 0 prints every argument after all defaults, presets and its own corrections
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -23,25 +24,19 @@ from utils.results.schema import SECTIONS
 WIDTH = 48
 OF_EXPERTS = {"routing"} | {trait.key for trait in TRAITS if not trait.is_always_recorded and not trait.is_left_out}
 """Keys of `resolved_config` of a mixture of experts alone."""
-_PRINTED = {
-    row.resolved: key
-    for row in ROWS
-    if row.resolved is not None
-    and row.resolved not in OF_EXPERTS
-    and (key := getattr(entry_of(row, "prim"), "unchanged_key", None))
-}
-FUSED_OPS = {
-    name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")
-} | {
-    "gradient_accumulation_fusion": "gradient_accumulation_fusion"  # not set by the map
-}
+FUSED_OPS = {"gradient_accumulation_fusion": "gradient_accumulation_fusion"}  # the map does not set it
 """`fused_ops` of a result, by the name that Megatron-core's configuration has, and the argument."""
-SAME = {name: key for name, key in _PRINTED.items() if "." not in name} | {
-    "num_gpus": "world_size",
-    "dp": "data_parallel_size",
-    "rope_base": "rotary_base",
-}
+SAME = {"num_gpus": "world_size", "dp": "data_parallel_size", "rope_base": "rotary_base"}
 """Keys of `resolved_config` whose value is an argument, unchanged; `_derived` replaces those that need more."""
+for _row in ROWS:
+    _key = getattr(entry_of(_row, "prim"), "unchanged_key", None)
+    if _key is None or _row.resolved is None or _row.resolved in OF_EXPERTS:
+        continue
+    _section, _, _name = _row.resolved.rpartition(".")
+    if _section == "fused_ops":
+        FUSED_OPS[_name] = _key
+    elif not _section:
+        SAME[_name] = _key
 NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
 NATIVE, EQUAL = "native", "equal"
@@ -85,81 +80,98 @@ class Arguments:
         elif match := _VOCABULARY.search(text):
             self.padded_vocabulary = int(match["size"])
         elif match := _ATTENTION_RAN.search(text):
-            kernel, which = match["kernel"].lower(), match["which"]
-            libraries = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}
-            self.attention = {"attention_backend": f"transformer_engine:{kernel}"}
-            if library := libraries[kernel]:
-                self.attention["attention_library"] = library
+            self._take_attention(match["kernel"].lower(), match["which"])
         elif _END in text:
             self.is_complete = bool(self.values)
         elif (match := _ARGUMENT.search(text)) and len(match["name"]) + len(match["dots"]) == WIDTH:
             self.values[match["name"]] = _value(match["value"])
 
+    def _take_attention(self, kernel: str, which: str | None) -> None:
+        """Take the attention that TransformerEngine chose; `which` is flash's version or the number of a backend."""
+        libraries = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}
+        self.attention = {"attention_backend": f"transformer_engine:{kernel}"}
+        library = libraries[kernel]
+        if library is not None:
+            self.attention["attention_library"] = library
+
     def resolved(self, spec: ModelSpec) -> dict[str, Any]:
         """Return `resolved_config` as far as these lines show it, with a reason for every null."""
-        known: dict[str, Any] = dict.fromkeys(SECTIONS["resolved_config"])
-        known |= {"parameter_count": self._parameter_count(spec), "vocab_size": self.padded_vocabulary}
-        why = dict.fromkeys(known, NO_TABLE)
-        if self.is_complete:
-            known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | self.attention
-            # megatron/core/optimizer/__init__.py (core 0.15 to 0.19): weights of one dimension are not decayed, unless
-            # one of two arguments says otherwise, which older releases lack
-            is_other = self.values.get("no_weight_decay_cond_type") or self.values.get("apply_wd_to_qk_layernorm")
-            known["parameters_without_weight_decay"] = None if is_other else sum(flat_parameters(spec).values())
-            if self.values.get("num_experts"):
-                known |= self._routing()
-                # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
-                if known["routing"] == "balanced" and self.values.get("moe_router_force_load_balancing_type") == "even":
-                    known["routing"] = "balanced, in turn"
-            known["tie_word_embeddings"] = self.values.get("untie_embeddings_and_output_weights") is False
-            known = without_absent_traits(known)
-            why = dict.fromkeys(known, NOT_SAID) | {
-                "sliding_window": "Primus has no sliding window: every token attends to every earlier one",
-                "parameter_count": "not every tensor and pipeline rank has printed its number",
-            }
-            if self.values.get("use_rope_scaling") is False:
-                why["rope_scaling"] = "Primus was told not to scale rotary frequencies"
-        known["reasons"] = {key: reason for key, reason in why.items() if known[key] is None}
-        return known
+        resolved: dict[str, Any] = dict.fromkeys(SECTIONS["resolved_config"])
+        resolved["parameter_count"] = self._parameter_count(spec)
+        resolved["vocab_size"] = self.padded_vocabulary
+        if not self.is_complete:
+            return _with_reasons(resolved, dict.fromkeys(resolved, NO_TABLE))
+        printed = self.values
+        for key, name in SAME.items():
+            resolved[key] = printed.get(name)
+        resolved |= self._derived() | self.attention
+        # megatron/core/optimizer/__init__.py (core 0.15 to 0.19): weights of one dimension are not decayed, unless
+        # one of two arguments says otherwise, which older releases lack
+        if not printed.get("no_weight_decay_cond_type") and not printed.get("apply_wd_to_qk_layernorm"):
+            resolved["parameters_without_weight_decay"] = sum(flat_parameters(spec).values())
+        if printed.get("num_experts"):
+            resolved |= self._routing()
+        resolved["tie_word_embeddings"] = printed.get("untie_embeddings_and_output_weights") is False
+        resolved = without_absent_traits(resolved)
+        reasons = dict.fromkeys(resolved, NOT_SAID)
+        reasons["sliding_window"] = "Primus has no sliding window: every token attends to every earlier one"
+        reasons["parameter_count"] = "not every tensor and pipeline rank has printed its number"
+        if printed.get("use_rope_scaling") is False:
+            reasons["rope_scaling"] = "Primus was told not to scale rotary frequencies"
+        return _with_reasons(resolved, reasons)
 
     def _derived(self) -> dict[str, Any]:
-        said = self.values
-        gbs, mbs, dp = (said.get(name) for name in ("global_batch_size", "micro_batch_size", "data_parallel_size"))
-        return {
-            "init": EQUAL if was_loaded(said) else NATIVE,
-            "gradient_accumulation": int(gbs // (mbs * dp)) if gbs and mbs and dp else None,
-            "precision": _precision(said),
-            "fp8_recipe": resolved_recipe(SimpleNamespace(**_NO_RECIPE | said)) if "fp8" in said else None,
+        """Return the keys whose value follows from arguments, None where these are not printed."""
+        printed = self.values
+        facts = {
+            "init": EQUAL if was_loaded(printed) else NATIVE,
+            "precision": _precision(printed),
             # where Megatron-LM has the first name, it never reads the second, which Primus prints all the same
-            "norm_eps": said.get("layernorm_epsilon", said.get("norm_epsilon")),
-            # the other three are constants of Megatron-core (rotary_pos_embedding.py), those of Llama 3.1
-            "rope_scaling": (
-                RopeScaling(factor=said["rope_scaling_factor"]).__dict__ if said.get("use_rope_scaling") else None
-            ),
-            "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
-            "attention_backend": _attention(said),
-            "layer_implementation": f"{said.get('transformer_impl')}{'+primus_turbo' if _is_turbo(said) else ''}",
-            "parameter_dtype": str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None,
-            "optimizer_state": _state_precision(said),
-            "gradient_dtype": PRECISIONS.get(_reduction(said) or ""),
-            "gradient_reduce_dtype": _reduction(said),
-            # Megatron prints None where nothing is computed again
-            "recompute": (said["recompute_granularity"] or "none") if "recompute_granularity" in said else None,
-            "fused_ops": {key: said[name] for key, name in FUSED_OPS.items() if name in said}
-            | ({"persist_layer_norm": not said["no_persist_layer_norm"]} if "no_persist_layer_norm" in said else {}),
+            "norm_eps": printed.get("layernorm_epsilon", printed.get("norm_epsilon")),
+            "attention_backend": _attention(printed),
+            "layer_implementation": str(printed.get("transformer_impl")),
+            "parameter_dtype": _parameter_dtype(printed),
+            "optimizer_state": _state_precision(printed),
+            "gradient_dtype": PRECISIONS.get(_reduction(printed) or ""),
+            "gradient_reduce_dtype": _reduction(printed),
+            "fused_ops": {key: printed[name] for key, name in FUSED_OPS.items() if name in printed},
         }
+        if _is_turbo(printed):
+            facts["layer_implementation"] += "+primus_turbo"
+        if "no_persist_layer_norm" in printed:
+            facts["fused_ops"]["persist_layer_norm"] = not printed["no_persist_layer_norm"]
+        samples = printed.get("global_batch_size")
+        at_once = (printed.get("micro_batch_size") or 0) * (printed.get("data_parallel_size") or 0)
+        if samples and at_once:
+            facts["gradient_accumulation"] = int(samples // at_once)
+        if "fp8" in printed:
+            facts["fp8_recipe"] = resolved_recipe(SimpleNamespace(**_NO_RECIPE | printed))
+        if printed.get("use_rope_scaling"):
+            # the other three are constants of Megatron-core (rotary_pos_embedding.py), those of Llama 3.1
+            facts["rope_scaling"] = dataclasses.asdict(RopeScaling(factor=printed["rope_scaling_factor"]))
+        if printed.get("window_size"):
+            facts["sliding_window"] = printed["window_size"][0] + 1
+        if "recompute_granularity" in printed:  # Megatron prints None where nothing is computed again
+            facts["recompute"] = printed["recompute_granularity"] or "none"
+        return facts
 
     def _routing(self) -> dict[str, Any]:
         """Return what decides the experts of a token."""
         said = self.values
         dtypes = {"fp32": "float32", "fp64": "float64"}
         has_loss = said["moe_router_load_balancing_type"] not in ("none", ["none"])
+        routing = "learned"
+        if said.get("moe_router_force_load_balancing"):
+            routing = "balanced"
+            # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
+            if said.get("moe_router_force_load_balancing_type") == "even":
+                routing = "balanced, in turn"
         return {
             "ffn_hidden_size": said["moe_ffn_hidden_size"],
             "num_experts": said["num_experts"],
             "experts_per_token": said["moe_router_topk"],
-            "routing": "balanced" if said.get("moe_router_force_load_balancing") else "learned",
-            "router_dtype": dtypes.get(said["moe_router_dtype"], str(said["params_dtype"]).removeprefix("torch.")),
+            "routing": routing,
+            "router_dtype": dtypes.get(said["moe_router_dtype"], _parameter_dtype(said)),
             "router_auxiliary_loss": float(said["moe_aux_loss_coeff"]) if has_loss else 0.0,
             "shared_expert_size": said["moe_shared_expert_intermediate_size"] or 0,
             "token_dropping": said["moe_expert_capacity_factor"] is not None,
@@ -183,6 +195,11 @@ class Arguments:
         elsewhere = spec.num_layers * (spec.num_experts - spec.num_experts // shares)
         experts = elsewhere * 3 * spec.hidden_size * spec.ffn_hidden_size
         return sum(self.parameters.values()) - (tensor - 1) * norms - copies + experts
+
+
+def _with_reasons(resolved: dict[str, Any], reasons: Mapping[str, str]) -> dict[str, Any]:
+    missing = {key: reason for key, reason in reasons.items() if resolved[key] is None}
+    return resolved | {"reasons": missing}
 
 
 def plain(line: str) -> str:
@@ -209,7 +226,13 @@ def _precision(said: Mapping[str, Any]) -> str | None:
         return "fp8"
     if said.get("fp16"):
         return "fp16"
-    return None if "bf16" not in said else "bf16" if said["bf16"] else "fp32"
+    if "bf16" not in said:
+        return None
+    return "bf16" if said["bf16"] else "fp32"
+
+
+def _parameter_dtype(said: Mapping[str, Any]) -> str | None:
+    return str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None
 
 
 def _is_turbo(said: Mapping[str, Any]) -> bool:
@@ -228,7 +251,7 @@ def _reduction(said: Mapping[str, Any]) -> str | None:
     """Return the type in which Megatron reduces gradients: fp32 if it accumulates in fp32, else that of parameters."""
     if said.get("accumulate_allreduce_grads_in_fp32"):
         return "float32"
-    return str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None
+    return _parameter_dtype(said)
 
 
 def _state_precision(said: Mapping[str, Any]) -> str | None:

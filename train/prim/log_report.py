@@ -87,8 +87,10 @@ class Follower:
         if self.arguments.is_complete and not was_complete:
             self.mismatch = check_arguments(self._job, self.arguments)
         text = plain(line)
-        if variable := printed_variable(text):
-            self.environment[variable[0]] = variable[1]
+        variable = printed_variable(text)
+        if variable is not None:
+            name, value = variable
+            self.environment[name] = value
         if line.strip():
             self.last_lines.append(text)
         self.unloaded = self.unloaded or unloaded(line)
@@ -123,12 +125,12 @@ class Follower:
 
 def check_arguments(job: Job, arguments: Arguments) -> str | None:
     """Return the settings and facts of the model in which the running Megatron differs from the job, else None."""
-    asked, resolved = job.config.asked(), arguments.resolved(job.spec)
-    wrong = [
-        f"{key}: asked {value!r}, built {resolved[key]!r}"
-        for key, value in asked.items()
-        if key != "init" and resolved.get(key) is not None and resolved[key] != value
-    ]
+    resolved, wrong = arguments.resolved(job.spec), []
+    for key, asked in job.config.asked().items():
+        built = resolved.get(key)
+        # on a GPU Primus draws its own weights, which is a warning of the result
+        if key != "init" and built is not None and built != asked:
+            wrong.append(f"{key}: asked {asked!r}, built {built!r}")
     wrong += model_differences(job.spec, resolved)
     return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
@@ -167,18 +169,21 @@ class LogReport(JobReport):
             "total_steps": config.train_iterations,
             "sequence_length": config.sequence_length,
         }
-        wrong = [
-            f"{name.replace('_', ' ')}: asked {value}, the log says {fact.value} ({fact.where})"
-            for name, value in asked.items()
-            if (fact := self.log.facts.get(name)) and fact.value != value
-        ]
+        wrong = []
+        for name, value in asked.items():
+            fact = self.log.facts.get(name)
+            if fact is not None and fact.value != value:
+                words = name.replace("_", " ")
+                wrong.append(f"{words}: asked {value}, the log says {fact.value} ({fact.where})")
         if wrong:
             raise MismatchError("Primus trained something else than was asked: " + "; ".join(wrong))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason; for an error of Primus without our traceback, which would add nothing."""
         status, reason = super().classified(error)
-        return status, str(error) if isinstance(error, PrimusError | IncompleteError | MismatchError) else reason
+        if isinstance(error, PrimusError | IncompleteError | MismatchError):
+            reason = str(error)
+        return status, reason
 
     def result(self, status: str, reason: str | None) -> dict[str, Any]:
         """Return the result as far as it is known."""
@@ -195,15 +200,13 @@ class LogReport(JobReport):
         excluded, profile = dict(log.excluded), self.job.config.profiled
         if profile is not None:
             printed = {step.number for step in log.steps} | excluded.keys()
-            excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
-        found = log.samples(excluded)
-        samples = Samples(
-            **found
-            | {
-                "learning_rates": [follower.learning_rate(step) for step in found["steps"]],
-                "step_ends": [follower.step_ends[step] for step in found["steps"] if step in follower.step_ends],
-            }
-        )
+            for number, why in profile.excluded_by_primus.items():
+                if number in printed:
+                    excluded[number] = why
+        samples = Samples(**log.samples(excluded))
+        # the log has the rate of the next step, and no time of day
+        samples.learning_rates = [follower.learning_rate(step) for step in samples.steps]
+        samples.step_ends = [follower.step_ends[step] for step in samples.steps if step in follower.step_ends]
         add_samples(result, samples, self.job.config, _loop_seconds(samples, follower.step_ends))
         result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         result["memory_metrics"] = memory(log, has_gpu=self.job.config.platform != "cpu")
@@ -219,8 +222,10 @@ def _loop_seconds(samples: Samples, ends: Mapping[int, float]) -> float | None:
     """
     if not ends.keys() >= set(samples.steps):
         return None
-    times = zip(samples.steps, samples.step_times, strict=True)
-    return sum((ends[step] - ends[step - 1] if step - 1 in ends else seconds for step, seconds in times), 0.0)
+    total = 0.0
+    for step, seconds in zip(samples.steps, samples.step_times, strict=True):
+        total += ends[step] - ends[step - 1] if step - 1 in ends else seconds
+    return total
 
 
 def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
@@ -231,10 +236,15 @@ def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
     The device's own figure counts other processes and the allocator's reserve; Megatron reads its peak once, after
     the first or second iteration, on rank 0.
     """
-    figures = "; ".join(f"{one.meaning}: {one.printed} ({one.gb:.1f} GB)" for one in log.memory.values())
     if not has_gpu:
         figures = "only the memory of a GPU, which is not there"
-    why = f"Primus prints no peak over the run; it prints {figures or 'no memory figure at all'}"
+    elif log.memory:
+        figures = "; ".join(
+            f"{memory.meaning}: {memory.printed} ({memory.gb:.1f} GB)" for memory in log.memory.values()
+        )
+    else:
+        figures = "no memory figure at all"
+    why = f"Primus prints no peak over the run; it prints {figures}"
     return schema.unknown("memory_metrics", why) | {"source": "log of Primus"}
 
 
@@ -251,10 +261,10 @@ def why_unproven(cache: Path, dataset: Any, arguments: Mapping[str, Any], prefix
     if arguments.get("dataloader_type") != IN_ORDER:
         return f"Primus printed dataloader_type={arguments.get('dataloader_type')!r}: samples in another order"
     for name in INDICES:
-        found = sorted(cache.glob(f"*-GPTDataset-train-{name}.npy"))
-        if len(found) != 1:
-            return f"Primus left {len(found)} files of its {name}, wanted one"
-        if not _equal(found[0], getattr(dataset, name)):
+        files = sorted(cache.glob(f"*-GPTDataset-train-{name}.npy"))
+        if len(files) != 1:
+            return f"Primus left {len(files)} files of its {name}, wanted one"
+        if not _equal(files[0], getattr(dataset, name)):
             return f"the {name} that Primus drew is not the one of our data set: other samples, or another order"
     return None
 
@@ -270,11 +280,19 @@ def _equal(path: Path, ours: Any) -> bool:
 def take_profile(report: LogReport, profile: Profile, workspace: Path) -> list[str]:
     """Move the traces of a training that has ended well and write profile.json; return warnings for the result."""
     folder = profile_folder(report.job)
-    left = traces(workspace)
-    files = [_taken(rank, left.get(rank), profile, folder) for rank in profile.ranks_of(report.job.config.num_gpus)]
-    printed = {step.number: value_of(step.step_time) for step in (report.log.steps if report.log else ())}
-    seconds = [time for step in profile.steps if (time := printed.get(step)) is not None]
-    if missing := [str(step) for step in profile.steps if printed.get(step) is None]:
+    by_rank = traces(workspace)
+    files = [_taken(rank, by_rank.get(rank), profile, folder) for rank in profile.ranks_of(report.job.config.num_gpus)]
+    printed = {}
+    if report.log is not None:
+        printed = {step.number: value_of(step.step_time) for step in report.log.steps}
+    seconds, missing = [], []
+    for step in profile.steps:
+        step_seconds = printed.get(step)
+        if step_seconds is None:
+            missing.append(str(step))
+        else:
+            seconds.append(step_seconds)
+    if missing:
         return [
             f"profile: Primus printed no time of the profiled step {', '.join(missing)}; no profile.json is written"
         ]
@@ -284,9 +302,13 @@ def take_profile(report: LogReport, profile: Profile, workspace: Path) -> list[s
 
 def traces(workspace: Path) -> dict[int, Path]:
     """Return the trace of each rank below the workspace of Primus; of several, the last one by name."""
-    paths = sorted(path for path in workspace.rglob("*.json*") if path.is_file())
-    matches = ((name.fullmatch(path.name), path) for path in paths for name in TRACES)
-    return {int(match["rank"]): path for match, path in matches if match is not None}
+    by_rank = {}
+    for path in sorted(path for path in workspace.rglob("*.json*") if path.is_file()):
+        for pattern in TRACES:
+            match = pattern.fullmatch(path.name)
+            if match is not None:
+                by_rank[int(match["rank"])] = path
+    return by_rank
 
 
 def _taken(rank: int, source: Path | None, profile: Profile, folder: Path) -> Files:
