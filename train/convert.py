@@ -74,7 +74,9 @@ def check_source(model: str, source: str) -> str:
     folder = Path(source).expanduser()
     if not folder.is_dir():
         return f"hf://{source}"
-    wanted = READ_BESIDE_THE_WEIGHTS[:1] if MODELS[model].transformers == "Llama" else READ_BESIDE_THE_WEIGHTS
+    wanted = list(READ_BESIDE_THE_WEIGHTS)
+    if MODELS[model].transformers == "Llama":
+        wanted = ["config.json"]
     missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"--source {source}: no {', '.join(missing)}; copy the whole repository there")
@@ -99,7 +101,10 @@ def main() -> int:
     source = check_source(options.model, options.source or MODELS[options.model].release)
     output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
     is_new = convert(output, lambda folder: _import(options.model, source, folder))
-    print(f"{output}: {'converted from ' + source if is_new else 'exists already'}")
+    if is_new:
+        print(f"{output}: converted from {source}")
+    else:
+        print(f"{output}: exists already")
     return 0
 
 

@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader
 from train.bridge import recipe as bridge_recipe
 from train.common import trainer
 from train.common.built import map_differences, require_built
+from train.common.kernels import Facts
 from train.common.loading import tie_workers, timed_batches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -125,13 +126,12 @@ class Bridge(trainer.Framework):
         """Return the routers of all layers."""
         return mega_resolved.routers(built.model)
 
-    def facts(self, job: Job, built: Built) -> dict[str, Any]:
+    def facts(self, job: Job, built: Built) -> Facts:
         """Return what was built."""
         schedule = built.scheduler
         rates = schedule.max_lr, schedule.min_lr, _steps(schedule.lr_warmup_steps)
-        return mega_resolved.calculated_batch(built.recipe.train.train_iters, built.loader) | mega_resolved.built_facts(
-            built.model, built.optimizer, *rates
-        )
+        batch = mega_resolved.calculated_batch(built.recipe.train.train_iters, built.loader)
+        return batch | mega_resolved.built_facts(built.model, built.optimizer, *rates)
 
     def check(self, job: Job, built: Built, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the model is another, or a setting of the map did not arrive."""

@@ -27,7 +27,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW, WarmupCosine
-from train.common.kernels import DTYPES, tokens_of_experts
+from train.common.kernels import DTYPES, Facts, tokens_of_experts
 from train.common.loading import LabelledSamples, loader_arguments, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource, announce
@@ -285,7 +285,7 @@ class HuggingFace(trainer.Framework):
         gates = [layer.mlp.gate for layer in built.model.model.layers]
         return [(gate, functools.partial(tokens_of_experts, len(gate.weight), 2)) for gate in gates]
 
-    def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
+    def facts(self, job: Job, built: BenchmarkTrainer) -> Facts:
         """Return what was built."""
         return hf_resolved.read(built)
 

@@ -36,6 +36,7 @@ from megatron.core.transformer.module import Float16Module
 from megatron.core.utils import get_model_config
 
 from train.common import trainer
+from train.common.kernels import Facts
 from train.common.loading import loader_of_rank
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -164,7 +165,7 @@ class Mega(trainer.Framework):
         """Return the routers of all layers."""
         return mega_resolved.routers(built.model)
 
-    def facts(self, job: Job, built: Training) -> dict[str, Any]:
+    def facts(self, job: Job, built: Training) -> Facts:
         """Return what was built."""
         return mega_resolved.read(job.config, built.loader, built.model, built.optimizer, built.scheduler)
 

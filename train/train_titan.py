@@ -25,7 +25,7 @@ from torchtitan.trainer import Trainer
 
 from train.common import trainer
 from train.common.built import require_built
-from train.common.kernels import DTYPES, tokens_of_experts
+from train.common.kernels import DTYPES, Facts, tokens_of_experts
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -118,7 +118,7 @@ class Titan(trainer.Framework):
         routers = [layer.moe.router for layer in model.layers.values()]
         return [(router, functools.partial(tokens_of_experts, router.num_experts, 1)) for router in routers]
 
-    def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
+    def facts(self, job: Job, built: BenchmarkTrainer) -> Facts:
         """Return what was built."""
         return titan_resolved.read(built, job)
 

@@ -23,6 +23,8 @@ from torch.nn.attention import SDPBackend
 
 from utils.readings import attempt
 
+Facts = dict[str, Any]
+"""A part of `resolved_config`, as it is read back from built objects."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """dtypes of torch by the values of PRECISION, OPTIMIZER_STATE and GRADIENT_DTYPE."""
 PRECISIONS = {dtype: name for name, dtype in DTYPES.items()}
@@ -55,7 +57,7 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def read(built: Mapping[str, Any]) -> dict[str, Any]:
+def read(built: Mapping[str, Any]) -> Facts:
     """Return `attention_backend`, `float32_matmul_precision` and, where it is known, `attention_library`.
 
     `built` is the `resolved_config` of the training, whose `attention_backend` is what was read before its first step.
@@ -180,7 +182,7 @@ def class_of(model: Any) -> type:
     return next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
 
 
-def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: float) -> dict[str, Any]:
+def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: float) -> Facts:
     """Return the facts of an optimizer with decayed parameters in its first group, and of its LambdaLR."""
     decayed, *others = optimizer.param_groups
     undecayed = [parameter for group in others if group["weight_decay"] == 0 for parameter in group["params"]]
@@ -201,13 +203,31 @@ def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: flo
     }
 
 
+def batch_facts(
+    data: Any, *, steps: int, micro_batch: int, accumulation: int, ranks: int, replicas: int, workers: int, **sizes: int
+) -> Facts:
+    """Return the facts of batch, data and parallelism; `data` is GPTDataset's configuration, `sizes` those above 1."""
+    parallel = {"tp": 1, "pp": 1, "cp": 1, "ep": 1} | sizes
+    return parallel | {
+        "max_steps": steps,
+        "micro_batch_size": micro_batch,
+        "gradient_accumulation": accumulation,
+        "global_batch_size": micro_batch * accumulation * replicas,
+        "sequence_length": data.sequence_length,
+        "num_gpus": ranks,
+        "dp": replicas,
+        "seed": data.random_seed,
+        "dataloader_workers": workers,
+    }
+
+
 def tokens_of_experts(experts: int, place: int, output: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """Return the tokens of each expert from the output of a router, which has at `place` the experts of each token."""
     chosen = output[place].flatten()
     return torch.zeros(experts, dtype=torch.long, device=chosen.device).scatter_add_(0, chosen, torch.ones_like(chosen))
 
 
-def communication_facts(policy: MixedPrecisionPolicy | None, reduces_in: torch.dtype, device: Any) -> dict[str, Any]:
+def communication_facts(policy: MixedPrecisionPolicy | None, reduces_in: torch.dtype, device: Any) -> Facts:
     """Return the facts of FSDP2's communication; `device` is the one of this rank."""
     can_overlap = policy is not None and device.type == "cuda"  # gloo's collectives wait until they are done
     return {

@@ -21,6 +21,7 @@ import torch
 from train.common import kernels
 from train.common.banners import print_end, print_start
 from train.common.built import model_differences
+from train.common.kernels import Facts
 from train.common.weights import EqualWeights, WeightSource, combined_digest
 from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
@@ -83,7 +84,7 @@ class Framework(ABC):
         """
 
     @abstractmethod
-    def facts(self, job: Job, built: Any) -> dict[str, Any]:
+    def facts(self, job: Job, built: Any) -> Facts:
         """Return `resolved_config` as it is read back from the built objects, without `init`."""
 
     def routers(self, built: Any) -> Iterable[tuple[Any, Callable[[Any], Any]]]:

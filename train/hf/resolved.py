@@ -15,6 +15,8 @@ from transformers import PreTrainedModel, Trainer
 from train.common.built import head_norms, learned, one_of_all
 from train.common.kernels import (
     PRECISIONS,
+    Facts,
+    batch_facts,
     class_of,
     communication_facts,
     name_of,
@@ -33,7 +35,7 @@ ROTARY = "apply_rotary_pos_emb"
 HEAD_NORMS = ("q_norm", "k_norm")
 
 
-def read(training: Any) -> dict[str, Any]:
+def read(training: Any) -> Facts:
     """Return the `resolved_config` section of a built Trainer."""
     optimizer = getattr(training.optimizer, "optimizer", training.optimizer)  # accelerate wraps it
     _, reduces_in = _dtypes(training)
@@ -46,28 +48,20 @@ def _policy(model: PreTrainedModel) -> MixedPrecisionPolicy | None:
     return policy_of(model.model.layers[0])
 
 
-def _batch(training: Trainer) -> dict[str, Any]:
+def _batch(training: Trainer) -> Facts:
     arguments = training.args
-    ranks = arguments.world_size
-    micro, accumulation = arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps
-    return {
-        "max_steps": arguments.max_steps,
-        "micro_batch_size": micro,
-        "gradient_accumulation": accumulation,
-        "global_batch_size": micro * accumulation * ranks,
-        "sequence_length": training.train_dataset.settings.sequence_length,
-        "num_gpus": ranks,
-        "tp": 1,
-        "pp": 1,
-        "cp": 1,
-        "ep": 1,
-        "dp": ranks,
-        "seed": training.train_dataset.settings.random_seed,
-        "dataloader_workers": arguments.dataloader_num_workers,
-    }
+    return batch_facts(
+        training.train_dataset.settings,
+        steps=arguments.max_steps,
+        micro_batch=arguments.per_device_train_batch_size,
+        accumulation=arguments.gradient_accumulation_steps,
+        ranks=arguments.world_size,
+        replicas=arguments.world_size,
+        workers=arguments.dataloader_num_workers,
+    )
 
 
-def _model(training: Trainer) -> dict[str, Any]:
+def _model(training: Trainer) -> Facts:
     model: PreTrainedModel = training.model
     settings, layer = model.config, model.model.layers[0]
     attention = layer.self_attn
@@ -108,7 +102,7 @@ def _model(training: Trainer) -> dict[str, Any]:
     return without_absent_traits(facts)
 
 
-def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> dict[str, Any]:
+def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> Facts:
     """Return what decides the experts of a token; the router's auxiliary loss counts only if its logits are kept."""
     return {
         "num_experts": router.weight.shape[0],

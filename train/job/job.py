@@ -34,6 +34,8 @@ from utils.results.schema import NO_ENERGY
 from utils.settings import profiling
 from utils.settings.config import ROOT, RunConfig
 
+Draft = dict[str, Any]
+"""A result that is not written yet, or that was read to be changed."""
 RESERVE_BYTES = 1 << 18
 """A result without samples takes 5 KB, one with 500 steps 60 KB."""
 DISK_SENTENCES = {
@@ -109,16 +111,14 @@ class Job:
             }
         )
 
-    def empty_result(
-        self, status: str, reason: str | None, identity: str, command: str, started: str
-    ) -> dict[str, Any]:
+    def empty_result(self, status: str, reason: str | None, identity: str, command: str, started: str) -> Draft:
         """Return a result without measurements, with `reason` beside every null (format: utils/results/schema.py)."""
         ended = utc_now()
         provenance, why = attempt(lambda: origin.describe(command, started, ended))
         if provenance is None:
             known = {"command": command, "started_utc": started, "finished_utc": ended}
             provenance = schema.unknown("provenance", why) | known
-        result: dict[str, Any] = {
+        result: Draft = {
             "schema_version": schema.SCHEMA_VERSION,
             "status": status,
             "reason": reason,

@@ -14,7 +14,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from train.job.job import Job, disk_reason, log_path, release_reserve, remove_leftovers, set_aside
+from train.job.job import Draft, Job, disk_reason, log_path, release_reserve, remove_leftovers, set_aside
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
@@ -27,7 +27,7 @@ from utils.settings.config import RunConfig
 
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)
 """Signals that explain the errors of the other ranks. SIGABRT does not: collective libraries abort on such errors."""
-Completion = Callable[[dict[str, Any]], dict[str, Any]]
+Completion = Callable[[Draft], Draft]
 """Function that returns a result with what is known of it only when its ranks have ended."""
 
 
@@ -40,12 +40,12 @@ class Attempt:
     command: str
     started_utc: str
 
-    def empty_result(self, status: str, reason: str | None) -> dict[str, Any]:
+    def empty_result(self, status: str, reason: str | None) -> Draft:
         """Return a result of this attempt without measurements."""
         return self.job.empty_result(status, reason, self.identity, self.command, self.started_utc)
 
 
-def write_of_rank(attempt: Attempt, result: dict[str, Any]) -> bool:
+def write_of_rank(attempt: Attempt, result: Draft) -> bool:
     """Write the result of a rank and return True, unless there is one: the first rank that fails knows the cause.
 
     Raises OSError where the disk refuses, and ResultError if OUTPUT_DIR is gone, which is not made anew.
@@ -95,7 +95,7 @@ def finalize_result(
         store.write(written | {"status": status or written["status"], "reason": reason}, path)
 
 
-def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Completion = lambda result: result) -> str:
+def settle(attempt: Attempt, account: Draft | Ending, complete: Completion = lambda result: result) -> str:
     """Assemble the result of a job whose ranks have ended, write it once, and return its status.
 
     The status is printed with the reason on stderr unless it is ok.
@@ -164,7 +164,7 @@ def _require_output(job: Job) -> None:
         raise store.ResultError(f"OUTPUT_DIR={output} was deleted or renamed while the job ran")
 
 
-def _assembled(attempt: Attempt, account: dict[str, Any] | Ending) -> tuple[dict[str, Any], bool]:
+def _assembled(attempt: Attempt, account: Draft | Ending) -> tuple[Draft, bool]:
     """Return the result that follows from the account of the launcher, and whether it is the one in the file."""
     _require_output(attempt.job)
     path = attempt.job.result_path
@@ -194,7 +194,7 @@ def _renumbered(attempt: Attempt) -> Attempt:
     return replace(attempt, job=attempt.job.numbered(number))
 
 
-def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] | None:
+def _verdict(ending: Ending, written: Draft | None) -> tuple[str, str] | None:
     """Return status and reason where the launcher overrules the ranks, None where their result stays."""
     status = written["status"] if written else None
     if ending.stopped_by is not None:
@@ -225,7 +225,7 @@ def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] 
     return None
 
 
-def _crash(ending: Ending, crashed: dict[int, Signals], written: dict[str, Any] | None) -> tuple[str, str]:
+def _crash(ending: Ending, crashed: dict[int, Signals], written: Draft | None) -> tuple[str, str]:
     ranks = ", ".join(f"rank {rank} {how_ended(-number)}" for rank, number in sorted(crashed.items()))
     reason = f"{ranks} {_where(ending)}"
     status = "failed"

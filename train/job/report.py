@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from train.job.job import Job, disk_reason, utc_now
+from train.job.job import Draft, Job, disk_reason, utc_now
 from train.job.outcome import Attempt, advice_of, write_of_rank
 from train.job.recorder import (
     CLOCK_KEY,
@@ -134,7 +134,7 @@ class JobReport(AbstractContextManager["JobReport"]):
         if wrong:
             raise MismatchError("the framework did not build what was asked: " + "; ".join(wrong))
 
-    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+    def result(self, status: str, reason: str | None) -> Draft:
         """Return the result with everything that is known so far."""
         result = self._attempt.empty_result(status, reason)
         result["warnings"] += self.warnings
@@ -158,7 +158,7 @@ class JobReport(AbstractContextManager["JobReport"]):
                 reasons[place.key] = f"{self.job.framework} does not read this setting back"
         return resolved | {"reasons": reasons}
 
-    def _add_measurements(self, result: dict[str, Any], recorder: StepRecorder) -> None:
+    def _add_measurements(self, result: Draft, recorder: StepRecorder) -> None:
         if recorder.peak_allocated_gb is None:
             recorder.note_memory()
         add_samples(result, recorder.samples, self.job.config, recorder.loop_seconds)
@@ -185,7 +185,7 @@ class JobReport(AbstractContextManager["JobReport"]):
             result["warnings"].append(f"memory: {why}")
         result["memory_metrics"] = figures | {"source": source, "reasons": reasons}
 
-    def _add_experts(self, result: dict[str, Any], experts: ExpertTokens) -> None:
+    def _add_experts(self, result: Draft, experts: ExpertTokens) -> None:
         """Add the section `experts`, null with its reason where it is unknown; a training that failed has none."""
         why = experts.why_unknown
         if experts.of_all_ranks:
@@ -198,7 +198,7 @@ class JobReport(AbstractContextManager["JobReport"]):
             result["warnings"].append(f"experts: {why}")
 
 
-def add_samples(result: dict[str, Any], samples: Samples, config: RunConfig, loop_seconds: float | None) -> None:
+def add_samples(result: Draft, samples: Samples, config: RunConfig, loop_seconds: float | None) -> None:
     """Put the samples of the steps into a result, with their summary and, where all are known, the times of their ends.
 
     A value that is not finite is null in a result that is not ok.

@@ -16,9 +16,10 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
+from train.common import kernels
 from train.common.adamw import FusedAdamW
 from train.common.built import head_norms, learned, one_of_all
-from train.common.kernels import PRECISIONS, name_of
+from train.common.kernels import PRECISIONS, Facts, name_of
 from train.mega.attention import SdpaCoreAttention
 from train.settings_map.row import resolved_recipe
 from utils.models import RopeScaling, without_absent_traits
@@ -52,41 +53,38 @@ def read(
     model: DistributedDataParallel,
     optimizer: MegatronOptimizer,
     scheduler: OptimizerParamScheduler,
-) -> dict[str, Any]:
+) -> Facts:
     """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps)."""
     batch = batch_facts(config.train_iterations, config.micro_batch_size, config.gradient_accumulation, loader)
     return batch | built_facts(model, optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps)
 
 
-def batch_facts(steps: int, micro_batch: int, accumulation: int, loader: DataLoader[Any]) -> dict[str, Any]:
+def batch_facts(steps: int, micro_batch: int, accumulation: int, loader: DataLoader[Any]) -> Facts:
     """Return the facts of batch, data and parallelism of a training by megatron-core."""
     samples: Any = loader.dataset
-    replicas = parallel_state.get_data_parallel_world_size()
-    return {
-        "max_steps": steps,
-        "micro_batch_size": micro_batch,
-        "gradient_accumulation": accumulation,
-        "global_batch_size": micro_batch * accumulation * replicas,
-        "sequence_length": samples.config.sequence_length,
-        "num_gpus": torch.distributed.get_world_size(),
-        "tp": parallel_state.get_tensor_model_parallel_world_size(),
-        "pp": parallel_state.get_pipeline_model_parallel_world_size(),
-        "cp": parallel_state.get_context_parallel_world_size(),
-        "ep": parallel_state.get_expert_model_parallel_world_size(),
-        "dp": replicas,
-        "seed": samples.config.random_seed,
-        "dataloader_workers": loader.num_workers,
-    }
+    return kernels.batch_facts(
+        samples.config,
+        steps=steps,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        ranks=torch.distributed.get_world_size(),
+        replicas=parallel_state.get_data_parallel_world_size(),
+        workers=loader.num_workers,
+        tp=parallel_state.get_tensor_model_parallel_world_size(),
+        pp=parallel_state.get_pipeline_model_parallel_world_size(),
+        cp=parallel_state.get_context_parallel_world_size(),
+        ep=parallel_state.get_expert_model_parallel_world_size(),
+    )
 
 
-def calculated_batch(steps: int, loader: DataLoader[Any]) -> dict[str, Any]:
+def calculated_batch(steps: int, loader: DataLoader[Any]) -> Facts:
     """Return `batch_facts` of a framework that keeps its batch in megatron-core's calculator of micro batches."""
     return batch_facts(steps, calculator.get_micro_batch_size(), calculator.get_num_microbatches(), loader)
 
 
 def built_facts(
     model: DistributedDataParallel, optimizer: MegatronOptimizer, peak: float, least: float, warmup: float
-) -> dict[str, Any]:
+) -> Facts:
     """Return the facts of what megatron-core has built, also for NeMo and Bridge; `optimizer_facts` has the rates."""
     settings, gradients = model.ddp_config, model.buffers[0].grad_dtype
     facts = model_facts(model) | optimizer_facts(optimizer, peak, least, warmup)
@@ -99,7 +97,7 @@ def built_facts(
     }
 
 
-def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
+def model_facts(model: DistributedDataParallel) -> Facts:
     """Return the facts of a built GPTModel, also of one that NeMo has built."""
     gpt = gpt_of(model)
     settings, layer = gpt.config, gpt.decoder.layers[0]
@@ -157,7 +155,7 @@ def _ffn(mlp: Any) -> int:
     return int(weight.shape[1])
 
 
-def _routing(mlp: Any, dtype: torch.dtype) -> dict[str, Any]:
+def _routing(mlp: Any, dtype: torch.dtype) -> Facts:
     """Return what decides the experts of a token, from the router of a layer whose other weights have a dtype.
 
     An auxiliary loss is the sum of its coefficients, that of the z-loss included. A rule other than `learned` has the
@@ -189,7 +187,7 @@ def routers(model: Any) -> Iterable[tuple[Any, Callable[[Any], torch.Tensor]]]:
     return [(layer.mlp.router, lambda output: output[1].sum(0)) for layer in gpt_of(model).decoder.layers]
 
 
-def optimizer_facts(optimizer: MegatronOptimizer, peak: float, least: float, warmup: float) -> dict[str, Any]:
+def optimizer_facts(optimizer: MegatronOptimizer, peak: float, least: float, warmup: float) -> Facts:
     """Return the facts of an optimizer of megatron-core, with the rates and warm-up steps of its schedule."""
     inner = inner_optimizer(optimizer)
     group = decayed_group(optimizer)

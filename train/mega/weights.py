@@ -79,7 +79,8 @@ def _global_name(model: GPTModel, name: str) -> str:
     if match is None:
         return name
     layer, inside = model.decoder.layers[int(match[1])], match[2]
-    if of_expert := _EXPERT.fullmatch(inside):
+    of_expert = _EXPERT.fullmatch(inside)
+    if of_expert is not None:
         local, linear = of_expert[1] or of_expert[4], of_expert[2] or of_expert[3]
         inside = f"mlp.experts.local_experts.{layer.mlp.local_expert_indices[int(local)]}.{linear}.weight"
     return f"decoder.layers.{layer.layer_number - 1}.{inside}"
@@ -101,7 +102,8 @@ def names_of(name: str, spec: ModelSpec) -> list[str]:
     if inside.startswith(_QKV):
         kind = inside.removeprefix(_QKV)
         return [f"{layer}self_attn.{letter}_proj.{kind}" for letter in "qkv"]
-    if of_expert := _EXPERT.fullmatch(inside):
+    of_expert = _EXPERT.fullmatch(inside)
+    if of_expert is not None:
         layer, inside = f"{layer}mlp.experts.{of_expert[1]}.", f"mlp.{of_expert[2]}.weight"
     elif inside.startswith("mlp."):
         layer += "mlp."

@@ -24,6 +24,8 @@ from utils.results.schema import SECTIONS
 WIDTH = 48
 OF_EXPERTS = {"routing"} | {trait.key for trait in TRAITS if not trait.is_always_recorded and not trait.is_left_out}
 """Keys of `resolved_config` of a mixture of experts alone."""
+Printed = Mapping[str, Any]
+"""Arguments of the running Megatron by name, as far as Primus printed them."""
 FUSED_OPS = {"gradient_accumulation_fusion": "gradient_accumulation_fusion"}  # the map does not set it
 """`fused_ops` of a result, by the name that Megatron-core's configuration has, and the argument."""
 SAME = {"num_gpus": "world_size", "dp": "data_parallel_size", "rope_base": "rotary_base"}
@@ -157,24 +159,24 @@ class Arguments:
 
     def _routing(self) -> dict[str, Any]:
         """Return what decides the experts of a token."""
-        said = self.values
+        printed = self.values
         dtypes = {"fp32": "float32", "fp64": "float64"}
-        has_loss = said["moe_router_load_balancing_type"] not in ("none", ["none"])
+        has_loss = printed["moe_router_load_balancing_type"] not in ("none", ["none"])
         routing = "learned"
-        if said.get("moe_router_force_load_balancing"):
+        if printed.get("moe_router_force_load_balancing"):
             routing = "balanced"
             # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
-            if said.get("moe_router_force_load_balancing_type") == "even":
+            if printed.get("moe_router_force_load_balancing_type") == "even":
                 routing = "balanced, in turn"
         return {
-            "ffn_hidden_size": said["moe_ffn_hidden_size"],
-            "num_experts": said["num_experts"],
-            "experts_per_token": said["moe_router_topk"],
+            "ffn_hidden_size": printed["moe_ffn_hidden_size"],
+            "num_experts": printed["num_experts"],
+            "experts_per_token": printed["moe_router_topk"],
             "routing": routing,
-            "router_dtype": dtypes.get(said["moe_router_dtype"], _parameter_dtype(said)),
-            "router_auxiliary_loss": float(said["moe_aux_loss_coeff"]) if has_loss else 0.0,
-            "shared_expert_size": said["moe_shared_expert_intermediate_size"] or 0,
-            "token_dropping": said["moe_expert_capacity_factor"] is not None,
+            "router_dtype": dtypes.get(printed["moe_router_dtype"], _parameter_dtype(printed)),
+            "router_auxiliary_loss": float(printed["moe_aux_loss_coeff"]) if has_loss else 0.0,
+            "shared_expert_size": printed["moe_shared_expert_intermediate_size"] or 0,
+            "token_dropping": printed["moe_expert_capacity_factor"] is not None,
         }
 
     def _parameter_count(self, spec: ModelSpec) -> int | None:
@@ -207,7 +209,7 @@ def plain(line: str) -> str:
     return _ANSI.sub("", line).rstrip()
 
 
-def first_learning_rate(values: Mapping[str, Any]) -> float | None:
+def first_learning_rate(values: Printed) -> float | None:
     """Return the learning rate of step 1 by Megatron's scheduler (core/optimizer_param_scheduler.py, `get_lr`)."""
     value = values.get("lr_warmup_init" if values.get("lr_warmup_iters") else "lr")
     return float(value) if isinstance(value, int | float) else None
@@ -221,44 +223,44 @@ def _value(text: str) -> Any:
         return text
 
 
-def _precision(said: Mapping[str, Any]) -> str | None:
-    if said.get("fp8") or said.get("fp4"):
+def _precision(printed: Printed) -> str | None:
+    if printed.get("fp8") or printed.get("fp4"):
         return "fp8"
-    if said.get("fp16"):
+    if printed.get("fp16"):
         return "fp16"
-    if "bf16" not in said:
+    if "bf16" not in printed:
         return None
-    return "bf16" if said["bf16"] else "fp32"
+    return "bf16" if printed["bf16"] else "fp32"
 
 
-def _parameter_dtype(said: Mapping[str, Any]) -> str | None:
-    return str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None
+def _parameter_dtype(printed: Printed) -> str | None:
+    return str(printed["params_dtype"]).removeprefix("torch.") if "params_dtype" in printed else None
 
 
-def _is_turbo(said: Mapping[str, Any]) -> bool:
-    return bool(said.get("enable_primus_turbo")) and said.get("tensor_model_parallel_size") == 1
+def _is_turbo(printed: Printed) -> bool:
+    return bool(printed.get("enable_primus_turbo")) and printed.get("tensor_model_parallel_size") == 1
 
 
-def _attention(said: Mapping[str, Any]) -> str:
-    if _is_turbo(said) and said.get("use_turbo_attention"):
+def _attention(printed: Printed) -> str:
+    if _is_turbo(printed) and printed.get("use_turbo_attention"):
         return "primus_turbo"
-    if said.get("transformer_impl") == "local":
+    if printed.get("transformer_impl") == "local":
         return LOCAL_ATTENTION
-    return f"transformer_engine:{said.get('attention_backend')}"
+    return f"transformer_engine:{printed.get('attention_backend')}"
 
 
-def _reduction(said: Mapping[str, Any]) -> str | None:
+def _reduction(printed: Printed) -> str | None:
     """Return the type in which Megatron reduces gradients: fp32 if it accumulates in fp32, else that of parameters."""
-    if said.get("accumulate_allreduce_grads_in_fp32"):
+    if printed.get("accumulate_allreduce_grads_in_fp32"):
         return "float32"
-    return _parameter_dtype(said)
+    return _parameter_dtype(printed)
 
 
-def _state_precision(said: Mapping[str, Any]) -> str | None:
+def _state_precision(printed: Printed) -> str | None:
     """Return the precision of Adam's moments, which only the precision-aware optimizer keeps in anything but fp32."""
-    if "use_distributed_optimizer" not in said:
+    if "use_distributed_optimizer" not in printed:
         return None
-    if not said.get("use_precision_aware_optimizer"):
+    if not printed.get("use_precision_aware_optimizer"):
         return "fp32"
-    name = str(said.get("exp_avg_dtype")).removeprefix("torch.")
+    name = str(printed.get("exp_avg_dtype")).removeprefix("torch.")
     return PRECISIONS.get(name, name)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from train.common.built import model_differences
-from train.job.job import Job, profile_folder
+from train.job.job import Draft, Job, profile_folder
 from train.job.recorder import NonFiniteError, Samples
 from train.job.report import IncompleteError, JobReport, MismatchError, add_samples
 from train.prim.arguments import Arguments, first_learning_rate, plain
@@ -185,7 +185,7 @@ class LogReport(JobReport):
             reason = str(error)
         return status, reason
 
-    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+    def result(self, status: str, reason: str | None) -> Draft:
         """Return the result as far as it is known."""
         result = super().result(status, reason)
         result["source"] = "log"
@@ -195,7 +195,7 @@ class LogReport(JobReport):
             self._add_log(result, self.log)
         return result
 
-    def _add_log(self, result: dict[str, Any], log: RunLog) -> None:
+    def _add_log(self, result: Draft, log: RunLog) -> None:
         follower = self.follower
         excluded, profile = dict(log.excluded), self.job.config.profiled
         if profile is not None:

@@ -17,6 +17,8 @@ from torchtitan.models.common.attention import ScaledDotProductAttention
 from train.common.built import map_differences, model_differences, one_of_all, one_recompute
 from train.common.kernels import (
     PRECISIONS,
+    Facts,
+    batch_facts,
     class_of,
     communication_facts,
     name_of,
@@ -34,7 +36,7 @@ _FREQUENCY_TOLERANCE = 1e-4
 """Relative error of rope's base worked out from one float32 angle."""
 
 
-def read(training: Any, job: Job) -> dict[str, Any]:
+def read(training: Any, job: Job) -> Facts:
     """Return the `resolved_config` section of a built trainer, whose weights INIT=equal replaces afterwards."""
     std, reasons = job.config.init_std, {}
     if job.config.init != "equal":
@@ -67,28 +69,24 @@ def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _batch(training: Any) -> dict[str, Any]:
+def _batch(training: Any) -> Facts:
     loader, dims = training.dataloader, training.parallel_dims
-    micro, accumulation = len(next(iter(loader.batch_sampler))), training.gradient_accumulation_steps
-    replicas = dims.dp_replicate * dims.dp_shard
-    return {
-        "max_steps": training.config.training.steps,
-        "micro_batch_size": micro,
-        "gradient_accumulation": accumulation,
-        "global_batch_size": micro * accumulation * replicas,
-        "sequence_length": loader.dataset.settings.sequence_length,
-        "num_gpus": dims.world_size,
-        "tp": dims.tp,
-        "pp": dims.pp,
-        "cp": dims.cp,
-        "ep": dims.ep,
-        "dp": replicas,
-        "seed": loader.dataset.settings.random_seed,
-        "dataloader_workers": loader.num_workers,
-    }
+    return batch_facts(
+        loader.dataset.settings,
+        steps=training.config.training.steps,
+        micro_batch=len(next(iter(loader.batch_sampler))),
+        accumulation=training.gradient_accumulation_steps,
+        ranks=dims.world_size,
+        replicas=dims.dp_replicate * dims.dp_shard,
+        workers=loader.num_workers,
+        tp=dims.tp,
+        pp=dims.pp,
+        cp=dims.cp,
+        ep=dims.ep,
+    )
 
 
-def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
+def _model(training: Any, computes_in: torch.dtype) -> Facts:
     (model,) = training.model_parts
     layer = next(iter(model.layers.values()))
     attention, moe = layer.attention, getattr(layer, "moe", None)
@@ -126,7 +124,7 @@ def _model(training: Any, computes_in: torch.dtype) -> dict[str, Any]:
     return without_absent_traits(facts)
 
 
-def _routing(moe: Any, computes_in: torch.dtype) -> dict[str, Any]:
+def _routing(moe: Any, computes_in: torch.dtype) -> Facts:
     """Return what decides the experts of a token, from the router of a layer."""
     return {
         "num_experts": moe.router.num_experts,
