@@ -35,7 +35,7 @@ _DERIVED = "follows from the batch, GPUs and TP PP CP"
 
 
 def _off(*keys: str, value: object = None) -> Override:
-    return override(*((key, lambda on: value) for key in keys))
+    return override(to=dict.fromkeys(keys, value))
 
 
 COLUMN: Mapping[str, Override | Fixed] = {
@@ -77,7 +77,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "data set": Fixed(lambda config, spec: str(data_prefix(config, spec.name)), _OURS),
     "split": Fixed("100,0,0", _OURS),
     "samples": Fixed(lambda config, spec: config.training_samples, "steps x global batch"),
-    "order of samples": override(("dataset.dataloader_type", lambda order: "single")),
+    "order of samples": override(to={"dataset.dataloader_type": "single"}),
     # the null tokenizer adds its end-of-document token to this number
     "tokenizer": _off("tokenizer.tokenizer_model"),
     "end of document masked in the loss": Fixed(False, _OURS),
@@ -91,7 +91,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     ),
     "checkpoints": _off("checkpoint.save", "checkpoint.save_interval"),
     "going on from a checkpoint": _off("checkpoint.load", "checkpoint.pretrained_checkpoint"),
-    "validation": override(("validation.eval_iters", int), ("validation.eval_interval", lambda on: None)),
+    "validation": override(("validation.eval_iters", int), to={"validation.eval_interval": None}),
     "loggers beside the log": _off("logger.tensorboard_dir", "logger.wandb_project"),
     "steps between lines of the log": override(
         ("logger.skip_train_metrics_log", lambda steps: True)  # our recorder prints a line for each step
@@ -102,12 +102,11 @@ COLUMN: Mapping[str, Override | Fixed] = {
     **megatron_provider("model."),
     "vocabulary": override(
         "model.vocab_size",
-        ("tokenizer.tokenizer_type", lambda size: "NullTokenizer"),
         ("tokenizer.vocab_size", lambda size: size - 1),
-        ("tokenizer.use_tokenizer_vocab_size", lambda size: False),
+        to={"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.use_tokenizer_vocab_size": False},
     ),
     "vocabulary padded to a multiple of": override(
-        "model.make_vocab_size_divisible_by", ("model.should_pad_vocab", lambda multiple: False)
+        "model.make_vocab_size_divisible_by", to={"model.should_pad_vocab": False}
     ),
     "experts of a layer": of_experts("model.", "num_moe_experts"),
     **megatron_experts("model."),

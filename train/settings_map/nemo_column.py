@@ -44,9 +44,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     ),
     "least learning rate": override("optim.lr_scheduler.min_lr"),
     # with constant_steps NeMo uses another rule of warm-up
-    "warm-up steps": override(
-        "optim.lr_scheduler.warmup_steps", ("optim.lr_scheduler.constant_steps", lambda steps: 0)
-    ),
+    "warm-up steps": override("optim.lr_scheduler.warmup_steps", to={"optim.lr_scheduler.constant_steps": 0}),
     "learning rate of step 1": Fixed(first_rate, "NeMo's own rule: LR n / (W + 1) at step n"),
     "weight decay, start to end": override("optim.config.weight_decay"),
     "Adam beta 1": override("optim.config.adam_beta1"),
@@ -54,7 +52,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "Adam epsilon": override("optim.config.adam_eps"),
     # trainer.gradient_clip_val has to stay unset: NeMo's precision plugin refuses it
     "gradient clipping": override("optim.config.clip_grad"),
-    "loss reduction": override(("model.config.calculate_per_token_loss", lambda rule: False)),
+    "loss reduction": override(to={"model.config.calculate_per_token_loss": False}),
     # communication
     "distributed optimizer": override(
         "trainer.strategy.ddp.use_distributed_optimizer", "optim.config.use_distributed_optimizer"
@@ -82,18 +80,14 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "mask made with the data": override("data.create_attention_mask"),
     "loader workers of a rank": override("data.num_workers", ("data.persistent_workers", lambda workers: workers > 0)),
     # what is switched off, logs, profile
-    "checkpoints": override(
-        "trainer.enable_checkpointing", "trainer.strategy.ckpt_async_save", ("log.ckpt", lambda on: None)
-    ),
-    "going on from a checkpoint": override(("resume", lambda on: None)),
+    "checkpoints": override("trainer.enable_checkpointing", "trainer.strategy.ckpt_async_save", to={"log.ckpt": None}),
+    "going on from a checkpoint": override(to={"resume": None}),
     "validation": override(
         ("trainer.limit_val_batches", int),
         ("trainer.limit_test_batches", int),
         ("trainer.num_sanity_val_steps", int),
     ),
-    "loggers beside the log": override(
-        "trainer.logger", ("log.tensorboard", lambda on: None), ("log.wandb", lambda on: None)
-    ),
+    "loggers beside the log": override("trainer.logger", to={"log.tensorboard": None, "log.wandb": None}),
     "steps between lines of the log": override("trainer.log_every_n_steps"),
     "profile": Fixed(is_profiled, RECORDER_PROFILES),
     "profiled steps": Fixed(profiled, "as above"),

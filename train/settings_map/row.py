@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from utils.models import ModelSpec
@@ -65,9 +66,19 @@ class MapRow:
     """Key of `resolved_config` that holds the value read back (a dot leads into a map); None where there is none."""
 
 
-def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Override:
-    """Return an Override; a key alone takes the value unchanged, a pair through its function."""
-    return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
+def override(
+    *keys: str | tuple[str, Form], to: Mapping[str, Any] = MappingProxyType({}), when: Wanted | None = None
+) -> Override:
+    """Return an Override; a key alone takes the value unchanged, a pair through its function.
+
+    Keys of `to` get the value there, whatever that of the row is.
+    """
+    forms = []
+    for key in keys:
+        forms.append((key, _as_it_is) if isinstance(key, str) else key)
+    for name, constant_value in to.items():
+        forms.append((name, _always_form(constant_value)))
+    return Override(tuple(forms), when)
 
 
 def asked(name: str) -> Wanted:
@@ -107,6 +118,10 @@ def constant(name: str, value: Any, resolved: str | None = None) -> MapRow:
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def _always_form(value: Any) -> Form:
+    return lambda _: value
 
 
 # Rules and forms that several frameworks share
@@ -194,10 +209,10 @@ def left(window: int | None) -> list[int] | None:
     return None if window is None else [window - 1, 0]
 
 
-def of_experts(place: str, *keys: str | tuple[str, Form]) -> Override:
+def of_experts(place: str, *keys: str | tuple[str, Form], to: Mapping[str, Any] = MappingProxyType({})) -> Override:
     """Return an Override of keys at a place that only a mixture of experts has."""
-    named = ((key, _as_it_is) if isinstance(key, str) else key for key in keys)
-    return override(*((f"{place}{key}", form) for key, form in named), when=has_experts)
+    forms = tuple((place + key, form) for key, form in override(*keys, to=to).forms)
+    return Override(forms, has_experts)
 
 
 def megatron_experts(place: str) -> dict[str, Override]:
@@ -206,21 +221,22 @@ def megatron_experts(place: str) -> dict[str, Override]:
         "experts of a token": of_experts(place, "moe_router_topk"),
         "weights of a token's experts": of_experts(
             place,
-            ("moe_router_score_function", lambda rule: "softmax"),
-            ("moe_router_pre_softmax", lambda rule: False),
-            ("moe_router_topk_scaling_factor", lambda rule: None),
-            ("moe_router_num_groups", lambda rule: None),
+            to={
+                "moe_router_score_function": "softmax",
+                "moe_router_pre_softmax": False,
+                "moe_router_topk_scaling_factor": None,
+                "moe_router_num_groups": None,
+            },
         ),
         "feed-forward size of an expert": of_experts(place, "moe_ffn_hidden_size"),
         "shared expert": of_experts(place, ("moe_shared_expert_intermediate_size", lambda size: size or None)),
         "auxiliary loss of the router": of_experts(
             place,
             "moe_aux_loss_coeff",
-            ("moe_router_load_balancing_type", lambda size: "none"),
-            ("moe_z_loss_coeff", lambda size: None),
+            to={"moe_router_load_balancing_type": "none", "moe_z_loss_coeff": None},
         ),
         "bias that balances the experts": of_experts(place, "moe_router_enable_expert_bias"),
-        "tokens dropped": of_experts(place, ("moe_expert_capacity_factor", lambda on: None)),
+        "tokens dropped": of_experts(place, to={"moe_expert_capacity_factor": None}),
         "forced balancing": of_experts(place, "moe_router_force_load_balancing"),
         "precision of the router": of_experts(place, "moe_router_dtype"),
         "EP": of_experts(place, "expert_model_parallel_size"),
