@@ -49,6 +49,7 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.with_name(f".{output.name}.lock").open("a") as lock:
+        # of two conversions at once the second waits here and finds the checkpoint of the first
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.lexists(output):
             require_ours(lambda folder: not _missing(folder), output, is_folder=True)
@@ -62,6 +63,7 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
                 f"{partial}: incomplete checkpoint, no {' and no '.join(missing)}; NeMo reported success; read its "
                 "output above"
             )
+        # the name appears at once, so that an existing folder is a complete checkpoint
         partial.rename(output)
     return True
 

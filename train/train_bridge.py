@@ -104,6 +104,7 @@ class Bridge(trainer.Framework):
         def build_and_keep(*arguments: Any, **named: Any) -> Any:
             loader = build(*arguments, **named)
             if loader is not None:
+                # Bridge starts the workers itself, and they would outlive a rank that is killed
                 tie_workers(loader)
                 kept.append(loader)
             return loader

@@ -100,6 +100,7 @@ class BenchmarkTrainer(Trainer):
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
         """Keep the norm before clipping; FSDP2 gives it in parts, which the ranks add up."""
+        # clipping is the last call before the optimizer's step and the schedule's
         self._learning_rate = self.optimizer.param_groups[0]["lr"]
         norm = super()._clip_grad_norm(model)
         self._grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm

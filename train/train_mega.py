@@ -68,6 +68,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     if source is not None:
         mega_weights.fill(model, spec, source)
     settings = get_model_config(model)
+    # megatron-core's wrapper casts inputs to bf16 and the output of the last stage to float32
     module = model if config.precision == "fp32" else Float16Module(settings, model)
     # communication overlaps with the backward pass only where there are other ranks and a GPU
     overlap = config.platform != "cpu" and config.data_parallel_size > 1
@@ -126,6 +127,7 @@ def run(config: RunConfig, training: Training, recorder: StepRecorder) -> None:
     training.model.train()
     recorder.start()
     for _ in range(config.train_iterations):
+        # before the schedule's step, which sets the rate of the next one
         learning_rate = training.optimizer.param_groups[0]["lr"]
         training.model.zero_grad_buffer()
         training.optimizer.zero_grad()

@@ -64,6 +64,7 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
     defaults = primus.defaults(model)
     theirs = defaults | primus.shipped(shipped)
     name = f"check_{model}"
+    # the same rendering as of a job, so that what is printed is what would run
     document, _ = prim_config.render(primus, config, model, shipped, config.output_dir / "logs" / name, name)
     ours = defaults | document["modules"]["pre_trainer"]["overrides"]
     why = prim_config.reasons()

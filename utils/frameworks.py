@@ -181,6 +181,7 @@ def of(name: str) -> Framework:
 
 def reads(name: str, setting: str) -> bool:
     """Return whether a framework reads a setting, given by its field; one of `own_settings` is read by its owner."""
+    # a setting without an owner is one of all frameworks
     owners = [framework.name for framework in _TABLE if setting in framework.own_settings]
     return not owners or name in owners
 

@@ -123,6 +123,7 @@ class ModelSpec:
         """
         attended = float(sequence_length)
         if causal:
+            # a window longer than the sequence is no window
             window = min(self.sliding_window or sequence_length, sequence_length)
             attended = window - window * window / (2 * sequence_length)
         attention = 12 * self.num_layers * self.query_size * attended

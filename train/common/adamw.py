@@ -150,6 +150,7 @@ def update(
     rounding, and then differs in the last bits.
     """
     gradient = gradient.float() * clip
+    # a float32 weight is its own master
     master = weight if remainder is None else join_master(weight, remainder)
     first, second = moment1.float(), moment2.float()
     first = first + one_minus_beta1 * (gradient - first)

@@ -50,6 +50,7 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
             if not trait.is_always_recorded:
                 pairs[trait.key] = (getattr(spec, trait.key, trait.absent), resolved.get(trait.key, trait.absent))
         dtype = resolved["parameter_dtype"]
+        # a router in another precision than the weights chooses other experts
         pairs["router_dtype"] = (dtype, resolved.get("router_dtype", dtype))
     return [f"{key}: asked {asked!r}, built {built!r}" for key, (asked, built) in pairs.items() if differ(asked, built)]
 

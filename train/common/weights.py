@@ -93,6 +93,7 @@ class EqualWeights:
             self._draw_ahead(name)
         while self._announced and len(self._ahead) <= torch.get_num_threads():
             self._draw_ahead(self._announced.pop())
+        # raises here what drawing raised in its thread
         tensor, self.digests[name] = self._ahead.pop(name).result()
         return tensor
 

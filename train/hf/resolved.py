@@ -63,6 +63,7 @@ def _batch(training: Trainer) -> Facts:
 
 def _model(training: Trainer) -> Facts:
     model: PreTrainedModel = training.model
+    # all layers are built alike; what a layer could have for itself is compared over all (`read_recompute`)
     settings, layer = model.config, model.model.layers[0]
     attention = layer.self_attn
     head_dim = attention.head_dim

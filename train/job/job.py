@@ -187,6 +187,7 @@ def set_aside(path: Path) -> int:
             last = max(last, int(number[1]))
     if not path.exists():
         return last + 1
+    # the result keeps its own number, which is larger where earlier attempts left no result
     number = max(last + 1, _attempt_of(path))
     kept.mkdir(exist_ok=True)
     note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
@@ -206,6 +207,7 @@ def reserve(result_path: Path) -> None:
     path = _reserve_path(result_path)
     with path.open("wb") as file:
         try:
+            # truncating would reserve nothing: a sparse file takes no blocks
             os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
         except OSError:
             path.unlink()

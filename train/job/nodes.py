@@ -95,6 +95,7 @@ def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -
     def are_there() -> bool:
         for node in set(range(1, job.config.nodes)) - here.keys():
             current = _read(folder(job) / f"node{node}.json")
+            # a node that waits rewrites its file; one of an earlier job stays as it is
             if current is not None and current != first.setdefault(node, current):
                 here[node] = current
         return len(here) == job.config.nodes - 1
@@ -152,11 +153,13 @@ def collect_endings(job: Job, meeting: Meeting, ending: Ending, stop: processes.
 
     def are_there() -> bool:
         for node in others:
+            # one of an earlier session of the job may still be there
             report = _read(folder(job) / f"ended{node}.json")
             if report and report["session"] == meeting.session:
                 reports[node] = report
         return len(reports) == len(others)
 
+    # a node that died does not report, so the wait ends after a while
     processes.wait_until(are_there, ENDINGS_SECONDS, stop, POLL_SECONDS / 2)
     last_lines, overdue, oom_kills = list(ending.last_lines), ending.overdue, ending.kernel_oom_kills
     signals = dict(ending.signals)

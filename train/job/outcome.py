@@ -54,6 +54,7 @@ def write_of_rank(attempt: Attempt, result: Draft) -> bool:
     path = attempt.job.result_path
     if result["status"] != "ok":
         release_reserve(path)
+    # a rank that fails later sees consequences of the first failure: the first account stays
     is_written = store.write(result, path, replace=False)
     release_reserve(path)
     return is_written
@@ -119,6 +120,7 @@ def settle(attempt: Attempt, account: Draft | Ending, complete: Completion = lam
         try:
             store.write(complete(result), job.result_path)
         except (OSError, store.ResultError) as error:
+            # a result that a rank has written is worth more than what the launcher would add
             if not stays:
                 raise
             for missing in ("energy of the job is", "conditions of the job are"):
@@ -189,6 +191,7 @@ def _assembled(attempt: Attempt, account: Draft | Ending) -> tuple[Draft, bool]:
 def _renumbered(attempt: Attempt) -> Attempt:
     """Return the attempt under its own number, with the result of an earlier one set aside."""
     number = set_aside(attempt.job.result_path)
+    # a launcher that was killed before it wrote a result has left a log under its number
     while log_path(attempt.job.numbered(number + 1)).exists():
         number += 1
     return replace(attempt, job=attempt.job.numbered(number))
@@ -207,6 +210,7 @@ def _verdict(ending: Ending, written: Draft | None) -> tuple[str, str] | None:
         return "timeout", ending.overdue
     if status in ("oom", "nan"):
         return None  # a rank knows the cause, and the launcher sees its consequences only
+    # before the exit code, which is torchrun's own and the same for every failure of a rank
     crashed = {rank: number for rank, number in ending.signals.items() if number in CRASHES}
     if crashed:
         return _crash(ending, crashed, written)
@@ -279,6 +283,7 @@ def largest_micro_batch(
         largest = min(largest, below - 1)
     for size in range(largest, 0, -1):
         if share % size == 0:
+            # the global batch stays, so that the training is the same work
             smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
             if estimate(smaller, framework, spec).total_gb <= capacity_gb:
                 return size

@@ -104,6 +104,7 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
         if not (name in allowed or name.startswith(beginnings) or SPEED_VARIABLES.match(name)):
             continue
         if _may_be_secret(name, value, environ):
+            # its name is recorded, so that a missing variable can be explained
             withheld.append(name)
         else:
             passed[name] = value

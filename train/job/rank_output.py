@@ -71,6 +71,7 @@ class OutputReader:
             self._failed_rank = int(match["rank"])
         elif (match := _FAILED_EXIT.match(line)) and self._failed_rank is not None:
             number = -int(match["code"])
+            # torchrun ends the other ranks after the first failure; their signals explain nothing
             torchrun_did = number == Signals.SIGTERM or (number == Signals.SIGKILL and self._is_forced)
             if number > 0 and not torchrun_did:
                 self.signals[self._failed_rank] = Signals(number)

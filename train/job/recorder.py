@@ -220,12 +220,14 @@ class StepRecorder:
     def start(self) -> None:
         """Start the clock of the first step."""
         self.device.synchronize()
+        # after the wait: what building left in the device's queue is no part of the first step
         self._loop_started = self._step_started = time.perf_counter()
         self._turn_profile()
 
     @property
     def excluded_steps(self) -> dict[int, str]:
         """Reason of each finished step that is no sample, by its number."""
+        # a training that failed has not reached all of them
         return {step: PROFILED for step in self._profiled if step <= self.steps_done}
 
     def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -239,6 +241,7 @@ class StepRecorder:
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         asked = time.perf_counter()
         for batch in batches:
+            # the time from `yield` to the next request is the training's, not the loader's
             self._waited_seconds += time.perf_counter() - asked
             yield batch
             asked = time.perf_counter()
@@ -259,6 +262,7 @@ class StepRecorder:
         is_profiled = step in self._profiled
         if is_profiled:
             self.profile.end_step()
+        # after the clock has been read: copying both to the host is no part of the step
         loss_value, norm = self._read(loss, grad_norm)
         learning_rate = float(learning_rate)
         if is_profiled:
@@ -272,6 +276,7 @@ class StepRecorder:
             self.experts.end_step()
         if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
             raise NonFiniteError(f"step {step}: loss {loss_value}, gradient norm {norm}")
+        # printed while the clock stands, which the statement after it starts again
         if self.is_reporter:
             self._print_progress(step, None if is_profiled else seconds, loss_value)
         self._step_started = time.perf_counter()
@@ -390,6 +395,7 @@ def clock() -> dict[str, Any]:
     try:
         boot = BOOT_ID.read_text().strip()
     except OSError:
+        # a container may hide /proc; then only the time of day relates two clocks
         boot = ""
     return {"boot": boot, "unix_at_zero": time.time() - time.perf_counter()}
 

@@ -73,6 +73,7 @@ class JobReport(AbstractContextManager["JobReport"]):
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
         try:
             self.check_complete()
+            # every earlier result was set aside, so a file here is of another launcher or of a rank that failed
             if not write_of_rank(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:

@@ -70,6 +70,7 @@ def run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: 
     The logs of the other nodes are read too: the steps may be printed in one of them. Raises OSError if the log or the
     temporary folder cannot be made.
     """
+    # torchrun puts each rank into a session of its own, and may die before its ranks
     processes.adopt_orphans()
     config = job.config
     elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]
@@ -134,6 +135,7 @@ def describe_ranks(write: Callable[[str], None]) -> str:
     ranks = _ranks()
     if not ranks:
         return "no rank was running"
+    # before the stacks, because printing them takes the ranks' own time
     use = _use(ranks)
     for rank, process in sorted(ranks.items()):
         write(f"--- stack of rank {rank} (process {process.pid}), the newest call first\n")

@@ -106,6 +106,7 @@ class SdpaCoreAttention(torch.nn.Module):
         if is_efficient:
             key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
             repeats = 1
+        # without a window torch's own flag is faster: no mask has to be read
         mask = self._window_mask(query.shape[2], query.device)
         return {
             "query": query,

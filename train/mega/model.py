@@ -70,6 +70,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         why = engine.reason_against() or "LAYERS=local"
         raise ConfigError(f"{setting}: needs the layers of TransformerEngine; {why}")
     if config.platform != "cpu" and not with_engine:
+        # with TransformerEngine's layers megatron-core takes the rotary kernel of TransformerEngine
         kernels.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine and not spec.num_experts

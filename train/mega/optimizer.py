@@ -43,6 +43,7 @@ class DeviceNormOptimizer(ChainedOptimizer):
         # the divisor is that of megatron/core/optimizer/clip_grads.py
         coefficient = torch.clamp(limit / (norm + 1.0e-6), max=1.0) if limit > 0 else None
         for optimizer in self.chained_optimizers:
+            # a rank without parameters of a kind has a stub in their place
             if not optimizer.is_stub_optimizer:
                 optimizer.optimizer.clip_coefficient = coefficient
         self.step_with_ready_grads()

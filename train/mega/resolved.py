@@ -102,6 +102,7 @@ def model_facts(model: DistributedDataParallel) -> Facts:
     gpt = gpt_of(model)
     settings, layer = gpt.config, gpt.decoder.layers[0]
     attention, experts = layer.self_attention, getattr(layer.mlp, "experts", None)
+    # TransformerEngine's linear layer has an empty tensor in the place of a missing bias
     bias = getattr(attention.linear_qkv, "bias", None)
     norms = head_norms(attention, HEAD_NORMS, attention.hidden_size_per_attention_head)
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
@@ -151,6 +152,7 @@ def _ffn(mlp: Any) -> int:
     """Return the width of an MLP or of one expert on this rank: `weight`, or in grouped products `weight0`."""
     experts = getattr(mlp, "local_experts", None)
     linear = experts[0].linear_fc2 if experts else mlp.linear_fc2
+    # TransformerEngine's grouped products number the weights of a rank's experts
     weight = linear.weight0 if hasattr(linear, "weight0") else linear.weight
     return int(weight.shape[1])
 
@@ -170,6 +172,7 @@ def _routing(mlp: Any, dtype: torch.dtype) -> Facts:
             others[name] = value
     if router.routing_type == "sinkhorn":
         others["routing"] = router.routing_type
+    # megatron-core has three kinds, of which each may be on
     losses = [router.get_aux_loss_coeff(kind) for kind in ("aux_loss", "seq_aux_loss", "global_aux_loss")]
     return {
         "num_experts": router.weight.shape[0],

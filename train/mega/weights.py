@@ -65,6 +65,7 @@ def part_of(name: str, spec: ModelSpec, source: WeightSource, rank: int, size: i
     if size == 1 or name.endswith(_REPLICATED):
         return whole
     if name.endswith("linear_fc1.weight"):
+        # each rank has its share of both, so that it can multiply one by the other
         gate, up = whole.chunk(2)
         return torch.cat([gate.chunk(size)[rank], up.chunk(size)[rank]])
     return whole.chunk(size, dim=1 if name.endswith(_ROW_PARALLEL) else 0)[rank]

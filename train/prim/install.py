@@ -146,6 +146,7 @@ class Primus:
             commit, is_changed = origin.commit(folder, {})
             if commit is not None:
                 known[name] = f"{commit}+" if is_changed else commit
+        # the Python that Primus finds on its PATH, which need not be ours
         command = ["python3", "-c", VERSIONS_PROGRAM]
         with suppress(OSError, subprocess.SubprocessError, yaml.YAMLError):
             ran = subprocess.run(

@@ -81,9 +81,11 @@ class Follower:
 
     def take(self, line: str) -> None:
         """Read one line, with its newline."""
+        # Primus's output is the log of the job
         print(line, end="", flush=True)
         was_complete = self.arguments.is_complete
         self.arguments.take(line)
+        # at once: a training of something else would take hours to be refused
         if self.arguments.is_complete and not was_complete:
             self.mismatch = check_arguments(self._job, self.arguments)
         text = plain(line)
@@ -202,6 +204,7 @@ class LogReport(JobReport):
             printed = {step.number for step in log.steps} | excluded.keys()
             for number, why in profile.excluded_by_primus.items():
                 if number in printed:
+                    # a step that was not printed is missing, which `check_complete` says
                     excluded[number] = why
         samples = Samples(**log.samples(excluded))
         # the log has the rate of the next step, and no time of day
@@ -324,6 +327,7 @@ def _taken(rank: int, source: Path | None, profile: Profile, folder: Path) -> Fi
                 shutil.copyfile(source, temporary)
             else:
                 compress(source, temporary)
+        # only now: until the copy is whole the trace has one place
         source.unlink()
     except (OSError, ForeignFileError) as error:
         why = getattr(error, "strerror", None) or str(error)

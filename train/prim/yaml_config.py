@@ -171,6 +171,7 @@ def reasons() -> dict[str, str]:
     why = {DATA_CACHE: "an index cache of this run alone shows the order of its samples"}
     for row in ROWS:
         for key in getattr(entry_of(row, "prim"), "keys", ()):
+            # several rows may set one key
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
     return why
 
@@ -199,6 +200,7 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
             continue
         other = OTHER_NAME.get(key)
         if other in known:
+            # a key that a release renamed
             fitted[other] = value
             continue
         harmless = [why for names, is_harmless, why in HARMLESS if key.startswith(names) and is_harmless(value)]

@@ -213,6 +213,7 @@ def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, A
     for _, entry, value in applied(framework, config, spec):
         for key, form in entry.forms:
             new = form(value)
+            # two rows may share a key (`seed`), but must agree on its value
             if key in values and values[key] != new:
                 raise ValueError(f"settings map, {framework}: {key} is set twice, to {values[key]!r} and {new!r}")
             values[key] = new

@@ -179,6 +179,7 @@ def is_profiled(config: RunConfig, spec: ModelSpec) -> bool:
 
 def profiled(config: RunConfig, spec: ModelSpec) -> Profile | None:
     """Return the profile with the numbers of its ranks; None without one."""
+    # a framework that takes ranks by number has no word for all of them
     profile = config.profiled
     return None if profile is None else replace(profile, ranks=profile.ranks_of(config.num_gpus))
 

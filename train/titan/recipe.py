@@ -179,6 +179,7 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
     `adapter` is torchtitan's converter (`from_hf`), which also puts the channels of
     queries and keys into the order of `llama3`. Raises MismatchError where model and spec have other parameters.
     """
+    # so that a parameter that nothing fills is found at the end
     missing = dict(parameters(model))
     together: dict[str, list[str]] = {}  # the experts of a layer are one parameter
     for name in shapes(spec):
