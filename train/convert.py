@@ -58,7 +58,8 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
         if partial.exists():
             shutil.rmtree(partial)
         write(partial)
-        if missing := _missing(partial):
+        missing = _missing(partial)
+        if missing:
             raise ConversionError(
                 f"{partial}: incomplete checkpoint, no {' and no '.join(missing)}; NeMo reported success; read its "
                 "output above"

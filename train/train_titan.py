@@ -34,8 +34,11 @@ from train.titan import recipe, resolved as titan_resolved
 from utils.settings.config import RunConfig
 
 MEANINGLESS = (
-    *("Peak flops undefined", "Error running lspci", "torch.distributed is already initialized"),
-    *("model.safetensors.index.json not found", "initial_load_model_only=True has no effect"),
+    "Peak flops undefined",
+    "Error running lspci",
+    "torch.distributed is already initialized",
+    "model.safetensors.index.json not found",
+    "initial_load_model_only=True has no effect",
 )
 """Beginnings of torchtitan's warnings about figures and settings of its own that are not used here."""
 

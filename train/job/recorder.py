@@ -274,7 +274,8 @@ class StepRecorder:
         self._waited_seconds = 0.0
         if self.experts is not None:
             self.experts.end_step()
-        if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
+        is_loss_finite = loss is None or math.isfinite(loss_value)  # NaN where this rank has no loss
+        if not is_loss_finite or not math.isfinite(norm):
             raise NonFiniteError(f"step {step}: loss {loss_value}, gradient norm {norm}")
         # printed while the clock stands, which the statement after it starts again
         if self.is_reporter:

@@ -163,9 +163,11 @@ class JobReport(AbstractContextManager["JobReport"]):
         if recorder.peak_allocated_gb is None:
             recorder.note_memory()
         add_samples(result, recorder.samples, self.job.config, recorder.loop_seconds)
-        if excluded := recorder.excluded_steps:
+        excluded = recorder.excluded_steps
+        if excluded:
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
-        if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
+        warning = data_wait_warning(result["performance_metrics"]["data_wait_fraction"])
+        if warning is not None:
             result["warnings"].append(warning)
         if recorder.experts is not None:
             self._add_experts(result, recorder.experts)

@@ -111,12 +111,15 @@ def reason_against() -> str | None:
     text = str(getattr(package, "__version__", "of unknown version"))
     try:
         version = Version(text)
-        lacking = [need.missing() for need in NEEDED if version >= Version(need.since)]
+        missing = []
+        for need in NEEDED:
+            place = need.missing() if version >= Version(need.since) else None
+            if place is not None:
+                missing.append(place)
     except InvalidVersion:
         return f"TransformerEngine {text}: megatron-core cannot read this version"
     except Exception as error:  # noqa: BLE001 - as above
         return f"TransformerEngine {text} cannot be imported: {reason_of(error)}"
-    missing = [place for place in lacking if place is not None]
     return f"TransformerEngine {text} lacks {', '.join(missing)}" if missing else None
 
 

@@ -77,16 +77,22 @@ class Arguments:
     def take(self, line: str) -> None:
         """Read one line of Primus's output, with its prefix and colours."""
         text = plain(line)
-        if match := _PARAMETERS.search(text):
-            self.parameters[int(match["tp"]), int(match["pp"])] = int(match["count"])
-        elif match := _VOCABULARY.search(text):
-            self.padded_vocabulary = int(match["size"])
-        elif match := _ATTENTION_RAN.search(text):
-            self._take_attention(match["kernel"].lower(), match["which"])
+        parameters, vocabulary, attention = (
+            pattern.search(text) for pattern in (_PARAMETERS, _VOCABULARY, _ATTENTION_RAN)
+        )
+        if parameters is not None:
+            self.parameters[int(parameters["tp"]), int(parameters["pp"])] = int(parameters["count"])
+        elif vocabulary is not None:
+            self.padded_vocabulary = int(vocabulary["size"])
+        elif attention is not None:
+            self._take_attention(attention["kernel"].lower(), attention["which"])
         elif _END in text:
             self.is_complete = bool(self.values)
-        elif (match := _ARGUMENT.search(text)) and len(match["name"]) + len(match["dots"]) == WIDTH:
-            self.values[match["name"]] = _value(match["value"])
+        else:
+            argument = _ARGUMENT.search(text)
+            # another line may have dots between two words; in the table name and dots have one width
+            if argument is not None and len(argument["name"]) + len(argument["dots"]) == WIDTH:
+                self.values[argument["name"]] = _value(argument["value"])
 
     def _take_attention(self, kernel: str, which: str | None) -> None:
         """Take the attention that TransformerEngine chose; `which` is flash's version or the number of a backend."""

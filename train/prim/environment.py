@@ -30,11 +30,31 @@ AMD_BENCHMARK_GFX942 = {
 }
 GFX942 = ("MI300X", "MI325X")
 LAUNCHER_NAMES = (
-    *("DATA_PATH", "BACKEND_PATH", "IP_INTERFACE", "ENABLE_NUMA_BINDING", "PATCH_TE_FLASH_ATTN", "USING_AINIC"),
-    *("ANP_HOME_DIR", "MPI_HOME_DIR", "REBUILD_PRIMUS_TURBO", "REBUILD_BNXT", "PATH_TO_BNXT_TAR_PACKAGE"),
+    "DATA_PATH",
+    "BACKEND_PATH",
+    "IP_INTERFACE",
+    "ENABLE_NUMA_BINDING",
+    "PATCH_TE_FLASH_ATTN",
+    "USING_AINIC",
+    "ANP_HOME_DIR",
+    "MPI_HOME_DIR",
+    "REBUILD_PRIMUS_TURBO",
+    "REBUILD_BNXT",
+    "PATH_TO_BNXT_TAR_PACKAGE",
     # its `pip install -r requirements.txt` before each training
-    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CERT", "PIP_CONFIG_FILE"),
-    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"),
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_NO_INDEX",
+    "PIP_CERT",
+    "PIP_CONFIG_FILE",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
 )
 """Variables that the launchers of Primus and their pip read, and no other framework."""
 CACHES = {

@@ -213,6 +213,7 @@ def printed_variable(line: str) -> tuple[str, str] | None:
     The line is without colours and newline (train/prim/arguments.py, `plain`).
     """
     for pattern in _PRINTED_VARIABLE:
-        if match := pattern.match(line):
+        match = pattern.match(line)
+        if match is not None:
             return None if match["value"] == _UNSET else (match["name"], match["value"])
     return None

@@ -160,7 +160,8 @@ def _check_ending(report: LogReport, exit_code: int, stop: processes.StopRequest
         raise PrimusError(f"interrupted by {stop.signal.name}", stop.exit_code(otherwise=1))
     if follower.unloaded is not None:
         raise MismatchError(f"Primus could not load the equal weights: {follower.unloaded}")
-    if wrong := follower.mismatch or check_arguments(report.job, follower.arguments):
+    wrong = follower.mismatch or check_arguments(report.job, follower.arguments)
+    if wrong is not None:
         raise MismatchError(wrong)
     if exit_code != 0:
         code = exit_code if exit_code > 0 else processes.SIGNAL_EXIT_CODE - exit_code

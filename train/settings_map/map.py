@@ -339,5 +339,9 @@ ENVIRONMENT: tuple[Variable, ...] = (
 
 def environment(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, str]:
     """Return the environment variables to start a framework with; a value that the user has set takes precedence."""
-    ours = {row.name: row.wanted(config, spec) for row in ENVIRONMENT if isinstance(row.of(framework), Override)}
-    return {name: value for name, value in ours.items() if value is not None}
+    variables = {}
+    for variable in ENVIRONMENT:
+        value = variable.wanted(config, spec)
+        if value is not None and isinstance(variable.of(framework), Override):
+            variables[variable.name] = value
+    return variables

@@ -319,7 +319,14 @@ def transformer_settings(recipe: str) -> dict[str, Any]:
 
 def resolved_recipe(settings: Any) -> str:
     """Return the recipe of a TransformerConfig by the name of the suite; `none` where neither fp8 nor fp4 is on."""
-    has_4 = getattr(settings, "fp4", None)  # megatron-core 0.12 has no such field
-    recipe = settings.fp4_recipe if has_4 else settings.fp8_recipe if settings.fp8 else NO_RECIPE
+    if getattr(settings, "fp4", None):  # megatron-core 0.12 has no such field
+        recipe = settings.fp4_recipe
+    elif settings.fp8:
+        recipe = settings.fp8_recipe
+    else:
+        return NO_RECIPE
     name = str(getattr(recipe, "value", recipe))  # an enum or a text
-    return next((ours for ours, theirs in _SCALING.items() if theirs == name), name)
+    for ours, theirs in _SCALING.items():
+        if theirs == name:
+            return ours
+    return name
