@@ -130,63 +130,33 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
 
 def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
     """Raise ConfigError for settings that exclude one another, or that this version does not support."""
-    is_fp8, is_here = typed["precision"] == "fp8", typed["launcher"] != "slurm"
-    rules.refuse(
-        typed["context_parallel_size"] != 1 and not _is_installed("transformer_engine"),
-        "CP",
-        "context parallelism without TransformerEngine would be silently wrong; use CP=1",
-    )
+    is_fp8 = typed["precision"] == "fp8"
+    is_here = typed["launcher"] != "slurm"  # Slurm sets rank and address of each job
+    if typed["context_parallel_size"] != 1 and not _is_installed("transformer_engine"):
+        raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
     for name in typed["frameworks"]:
         _check_framework(rules, typed, platform, FRAMEWORKS[name])
-    for rule in (
-        (
-            typed["warmup_iterations"] >= typed["train_iterations"],
-            "WARMUP_ITERS TRAIN_ITERS",
-            "warm-up must be shorter than the training; use less",
-        ),
-        (
-            typed["min_learning_rate"] > typed["learning_rate"],
-            "MIN_LR LR",
-            "the minimum is above the peak; use a smaller MIN_LR",
-        ),
-        (
-            is_fp8 and not _is_installed("transformer_engine"),
-            "PRECISION",
-            "fp8 needs TransformerEngine and a GPU; use bf16 or fp32",
-        ),
-        (
-            is_fp8 and typed["layers"] == "local",
-            "LAYERS PRECISION",
-            "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te",
-        ),
-        (
-            typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32",
-            "GRADIENT_DTYPE PRECISION",
-            "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32",
-        ),
-        (
-            typed["method"] == "both",
-            "METHOD",
-            "means two trainings, which run_train.sh starts; set equal or best here",
-        ),
-        (
-            is_here and typed["runtime"] not in ("auto", "native"),
-            "RUNTIME",
-            "run_data.sh, run_train.sh and entry.sh start containers; here use native",
-        ),
-        # Slurm sets rank and address of each job
-        (
-            is_here and typed["node_rank"] >= typed["nodes"],
-            "NODE_RANK NNODES",
-            "machines are numbered from 0, so NODE_RANK must be below NNODES",
-        ),
-        (
-            is_here and typed["nodes"] > 1 and typed["master_addr"] is None,
+    if typed["warmup_iterations"] >= typed["train_iterations"]:
+        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training; use less")
+    if typed["min_learning_rate"] > typed["learning_rate"]:
+        raise rules.broken("MIN_LR LR", "the minimum is above the peak; use a smaller MIN_LR")
+    if is_fp8 and not _is_installed("transformer_engine"):
+        raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
+    if is_fp8 and typed["layers"] == "local":
+        raise rules.broken("LAYERS PRECISION", "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te")
+    if typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32":
+        raise rules.broken("GRADIENT_DTYPE PRECISION", "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32")
+    if typed["method"] == "both":
+        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
+    if is_here and typed["runtime"] not in ("auto", "native"):
+        raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
+    if is_here and typed["node_rank"] >= typed["nodes"]:
+        raise rules.broken("NODE_RANK NNODES", "machines are numbered from 0, so NODE_RANK must be below NNODES")
+    if is_here and typed["nodes"] > 1 and typed["master_addr"] is None:
+        raise rules.broken(
             "NNODES MASTER_ADDR",
             "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
-        ),
-    ):
-        rules.refuse(*rule)
+        )
 
 
 def _check_framework(rules: Rules, typed: Mapping[str, Any], platform: str, framework: Framework) -> None:
@@ -194,45 +164,37 @@ def _check_framework(rules: Rules, typed: Mapping[str, Any], platform: str, fram
     name = framework.name
     divided = [key for key in (TENSOR, PIPELINE, CONTEXT, EXPERT) if typed[KEYS[key].field] != 1]
     lacking = [key for key in divided if key not in framework.parallelism]
-    able = [other.name for other in FRAMEWORKS.values() if {*lacking} <= {*other.parallelism}]
-    rules.refuse(
-        lacking,
-        " ".join([*lacking, "FRAMEWORK"]),
-        f"{name} cannot divide a training like this in this version; use 1, or one of {', '.join(able)}",
-    )
-    rules.refuse(
-        typed["routing"] == "balanced" and not framework.has_forced_balancing,
-        "ROUTING FRAMEWORK",
-        f"{name} has no forced balancing; use mega, or ROUTING=learned",
-    )
-    rules.refuse(
-        typed["precision"] == "fp8" and not framework.fp8_recipes,
-        "PRECISION FRAMEWORK",
-        f"{name} runs bf16 or fp32; use FRAMEWORK=mega for fp8",
-    )
-    own_layers = ("local", "megatron-core's own layers")
-    if platform != "cpu":
-        own_layers = ("te", "the layers of TransformerEngine")
-    rules.refuse(
-        framework.has_fixed_layers and typed["layers"] not in ("auto", own_layers[0]),
-        "LAYERS FRAMEWORK",
-        f"{name} trains on {own_layers[1]} on platform {platform}; use LAYERS=auto",
-    )
-    rules.refuse(
-        typed["optimizer_state"] not in framework.optimizer_states,
-        "OPTIMIZER_STATE FRAMEWORK",
-        f"{name} keeps {' or '.join(framework.optimizer_states)} states in this version; use FRAMEWORK=mega,hf",
-    )
-    rules.refuse(
-        typed["gradient_dtype"] not in framework.gradient_dtypes,
-        "GRADIENT_DTYPE FRAMEWORK",
-        f"{name} reduces gradients in {' or '.join(framework.gradient_dtypes)}; use GRADIENT_DTYPE=fp32",
-    )
-    rules.refuse(
-        typed["hf_kernels"] == "liger" and "hf_kernels" in framework.own_settings and not _is_installed("liger_kernel"),
-        "HF_KERNELS",
-        "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
-    )
+    if lacking:
+        able = [other.name for other in FRAMEWORKS.values() if set(lacking) <= set(other.parallelism)]
+        raise rules.broken(
+            " ".join([*lacking, "FRAMEWORK"]),
+            f"{name} cannot divide a training like this in this version; use 1, or one of {', '.join(able)}",
+        )
+    if typed["routing"] == "balanced" and not framework.has_forced_balancing:
+        raise rules.broken("ROUTING FRAMEWORK", f"{name} has no forced balancing; use mega, or ROUTING=learned")
+    if typed["precision"] == "fp8" and not framework.fp8_recipes:
+        raise rules.broken("PRECISION FRAMEWORK", f"{name} runs bf16 or fp32; use FRAMEWORK=mega for fp8")
+    if framework.has_fixed_layers:
+        own, layers = "te", "the layers of TransformerEngine"
+        if platform == "cpu":
+            own, layers = "local", "megatron-core's own layers"
+        if typed["layers"] not in ("auto", own):
+            why = f"{name} trains on {layers} on platform {platform}; use LAYERS=auto"
+            raise rules.broken("LAYERS FRAMEWORK", why)
+    if typed["optimizer_state"] not in framework.optimizer_states:
+        states = " or ".join(framework.optimizer_states)
+        why = f"{name} keeps {states} states in this version; use FRAMEWORK=mega,hf"
+        raise rules.broken("OPTIMIZER_STATE FRAMEWORK", why)
+    if typed["gradient_dtype"] not in framework.gradient_dtypes:
+        dtypes = " or ".join(framework.gradient_dtypes)
+        why = f"{name} reduces gradients in {dtypes}; use GRADIENT_DTYPE=fp32"
+        raise rules.broken("GRADIENT_DTYPE FRAMEWORK", why)
+    is_liger = typed["hf_kernels"] == "liger" and "hf_kernels" in framework.own_settings
+    if is_liger and not _is_installed("liger_kernel"):
+        raise rules.broken(
+            "HF_KERNELS",
+            "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
+        )
 
 
 def _is_installed(package: str) -> bool:
