@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -126,12 +126,7 @@ class JobReport(AbstractContextManager["JobReport"]):
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework has another value than was asked."""
-        asked = self.job.config.asked()
-        wrong = [
-            f"{key}: asked {asked[key]!r}, built {value!r}"
-            for key, value in self.resolved.items()
-            if key in asked and value is not None and asked[key] != value
-        ]
+        wrong = setting_differences(self.job.config.asked(), self.resolved)
         if wrong:
             raise MismatchError("the framework did not build what was asked: " + "; ".join(wrong))
 
@@ -199,6 +194,16 @@ class JobReport(AbstractContextManager["JobReport"]):
         if why:
             result["experts"] = schema.unknown("experts", why)
             result["warnings"].append(f"experts: {why}")
+
+
+def setting_differences(asked: Mapping[str, Any], resolved: Mapping[str, Any]) -> list[str]:
+    """Return each setting that was read back with another value than was asked; null was not read back."""
+    differences = []
+    for key, wanted in asked.items():
+        built = resolved.get(key)
+        if built is not None and built != wanted:
+            differences.append(f"{key}: asked {wanted!r}, built {built!r}")
+    return differences
 
 
 def add_samples(result: Draft, samples: Samples, config: RunConfig, loop_seconds: float | None) -> None:

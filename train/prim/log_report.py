@@ -21,7 +21,7 @@ import numpy as np
 from train.common.built import model_differences
 from train.job.job import Draft, Job, profile_folder
 from train.job.recorder import NonFiniteError, Samples
-from train.job.report import IncompleteError, JobReport, MismatchError, add_samples
+from train.job.report import IncompleteError, JobReport, MismatchError, add_samples, setting_differences
 from train.prim.arguments import Arguments, first_learning_rate, plain
 from train.prim.install import printed_variable
 from train.prim.yaml_config import unloaded
@@ -127,13 +127,9 @@ class Follower:
 
 def check_arguments(job: Job, arguments: Arguments) -> str | None:
     """Return the settings and facts of the model in which the running Megatron differs from the job, else None."""
-    resolved, wrong = arguments.resolved(job.spec), []
-    for key, asked in job.config.asked().items():
-        built = resolved.get(key)
-        # on a GPU Primus draws its own weights, which is a warning of the result
-        if key != "init" and built is not None and built != asked:
-            wrong.append(f"{key}: asked {asked!r}, built {built!r}")
-    wrong += model_differences(job.spec, resolved)
+    asked, resolved = job.config.asked(), arguments.resolved(job.spec)
+    asked.pop("init")  # on a GPU Primus draws its own weights, which is a warning of the result
+    wrong = setting_differences(asked, resolved) + model_differences(job.spec, resolved)
     return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
 
