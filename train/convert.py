@@ -19,14 +19,13 @@ from typing import Any
 from train.job.rank_environment import python_of
 from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
-from utils.frameworks import can_train
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.models import MODELS
 from utils.own_files import require_ours
 from utils.settings.config import folders
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "model": {"choices": [name for name in MODELS if can_train("nemo", name)]},
+    "model": {"choices": [name for name, model in MODELS.items() if model.nemo_recipe is not None]},
     "--source": {"help": "Hugging Face repository or local folder (default: the release of the model)"},
     "--output": {"type": Path, "help": "folder of the checkpoint (default: DATA_DIR/nemo_<model>)"},
     "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
@@ -50,6 +49,7 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.with_name(f".{output.name}.lock").open("a") as lock:
+        # of two conversions at once the second waits here and finds the checkpoint of the first
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.lexists(output):
             require_ours(lambda folder: not _missing(folder), output, is_folder=True)
@@ -58,11 +58,13 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
         if partial.exists():
             shutil.rmtree(partial)
         write(partial)
-        if missing := _missing(partial):
+        missing = _missing(partial)
+        if missing:
             raise ConversionError(
                 f"{partial}: incomplete checkpoint, no {' and no '.join(missing)}; NeMo reported success; read its "
                 "output above"
             )
+        # the name appears at once, so that an existing folder is a complete checkpoint
         partial.rename(output)
     return True
 
@@ -75,7 +77,9 @@ def check_source(model: str, source: str) -> str:
     folder = Path(source).expanduser()
     if not folder.is_dir():
         return f"hf://{source}"
-    wanted = READ_BESIDE_THE_WEIGHTS[:1] if MODELS[model].transformers == "Llama" else READ_BESIDE_THE_WEIGHTS
+    wanted = list(READ_BESIDE_THE_WEIGHTS)
+    if MODELS[model].transformers == "Llama":
+        wanted = ["config.json"]
     missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"--source {source}: no {', '.join(missing)}; copy the whole repository there")
@@ -100,7 +104,10 @@ def main() -> int:
     source = check_source(options.model, options.source or MODELS[options.model].release)
     output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
     is_new = convert(output, lambda folder: _import(options.model, source, folder))
-    print(f"{output}: {'converted from ' + source if is_new else 'exists already'}")
+    if is_new:
+        print(f"{output}: converted from {source}")
+    else:
+        print(f"{output}: exists already")
     return 0
 
 

@@ -85,7 +85,7 @@ def main() -> int:
     if is_done(job, identity):  # every node sees the same
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
-    chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
+    chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if FRAMEWORKS[job.framework].starts_its_ranks else ())
     before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
     removed = {name: value for name, value in chosen.variables.items() if name in frameworks.decided(job.framework)}
     environment = _environment(job, chosen.variables.items() - removed.items()) | layers.variable(values)
@@ -138,7 +138,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, V
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
     require_ours(store.is_result, job.result_path)
-    if job.framework == "prim":
+    if FRAMEWORKS[job.framework].starts_its_ranks:
         prim_config.plan_of(job, prim_install.DEFAULT_GPU, log_path(job))
     _python(job)  # before anything is started
     ready.require(job.config, job.framework)
@@ -257,10 +257,10 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 
 def _python(job: Job) -> str:
     """Return the Python of a job; NeMo, Bridge and torchtitan have their own, made if missing. Raises ConfigError."""
-    if job.framework == "prim" and job.config.platform == "cpu":
-        python_of("prim", "cpu")  # for Primus itself; its job runs with the suite's own
-    has_own = FRAMEWORKS[job.framework].has_own_python
-    return python_of(job.framework, job.config.platform) if has_own else sys.executable
+    framework, platform = FRAMEWORKS[job.framework], job.config.platform
+    if framework.starts_its_ranks and platform == "cpu":
+        python_of(framework.name, platform)  # for Primus itself; its job runs with the suite's own
+    return python_of(framework.name, platform) if framework.has_own_python else sys.executable
 
 
 def _environment(job: Job, chosen: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -71,8 +71,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 SETUP = ROOT / "shell" / "setup.sh"
 SETUP_GRACE_SECONDS = 10.0
 AGAIN = "run the same command again to continue"
-OLDER = {"bridge": "nemo"}
-"""Framework that runs in the place of another vendor's where the image has no newer one."""
 NOTHING_COMPARABLE = 3
 """Exit code of evaluate.compare for results without two sides, which is no failure of a matrix of one job."""
 
@@ -87,7 +85,8 @@ def main() -> int:
     matrices = plan.matrices(options.platform, asked, is_dry_run=options.dry_run)
     for matrix in matrices:
         preflight.check(matrix)
-        if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
+        has_primus = any(FRAMEWORKS[name].starts_its_ranks for name in matrix.config.frameworks)
+        if has_primus and matrix.config.platform == "cpu":
             from train.prim import install as prim_install
 
             prim_install.find()
@@ -109,9 +108,9 @@ def main() -> int:
 def without_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool = False) -> list[str]:
     """Return the settings of a matrix with only those frameworks that have a Python here, each change said on stderr.
 
-    FRAMEWORK=all loses the frameworks that have none. Where only one of `OLDER` is there, it is the counterpart of
-    another vendor's framework. A framework that is asked for by name stays: its job has the error. On a CPU
-    environments are made here; a dry run makes none and assumes that they can be made. On a machine without the
+    FRAMEWORK=all loses the frameworks that have none. Where a vendor's own framework has none and its `older` one has,
+    that one runs instead. A framework that is asked for by name stays: its job has the error. On a CPU environments
+    are made here; a dry run makes none and assumes that they can be made. On a machine without the
     platform's GPUs it assumes the frameworks of the vendor's image. Raises HardwareError as `visible_gpus` does.
     """
     asked = values_of(platform, settings)["FRAMEWORK"].text
@@ -126,11 +125,12 @@ def without_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool 
     kept = []
     for name in names:
         newer = counterpart(name, platform)
+        older = FRAMEWORKS[newer].older if newer else None
         if asked == "all" and FRAMEWORKS[name].has_own_python and (reason := _missing(name, platform)):
             print(f"FRAMEWORK=all: {name} is left out: {reason}", file=sys.stderr)
-        elif newer in OLDER and (reason := _missing(newer, platform)) and not _missing(OLDER[newer], platform):
-            print(f"FRAMEWORK={name}: {OLDER[newer]} runs in place of {newer}: {reason}", file=sys.stderr)
-            kept.append(OLDER[newer])
+        elif newer and older and (reason := _missing(newer, platform)) and not _missing(older, platform):
+            print(f"FRAMEWORK={name}: {older} runs in place of {newer}: {reason}", file=sys.stderr)
+            kept.append(older)
         else:
             kept.append(name)
     return list(settings) if kept == names else [*settings, f"FRAMEWORK={','.join(kept)}"]

@@ -31,6 +31,7 @@ from train.rehearsal import account
 from utils.arguments import Parser, refusing, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
+from utils.frameworks import reads
 from utils.hardware.devices import SHORT_NAMES, named
 from utils.memory.estimate import FRAMEWORKS
 from utils.models import MODELS
@@ -112,7 +113,7 @@ def _config(options: argparse.Namespace) -> RunConfig:
     if values_of(options.platform, arguments)["MBS"].text == "auto":
         raise ConfigError("MBS=auto: a rehearsal has no device to fill; set MBS to a number")
     config = load(options.platform, int(options.gpus), arguments=arguments)
-    if options.framework == "hf" and config.hf_kernels == "liger":
+    if reads(options.framework, "hf_kernels") and config.hf_kernels == "liger":
         raise ConfigError("HF_KERNELS=liger: its Triton kernels need data, which a rehearsal does not have; use stock")
     spec, tokens = config.spec(options.model), config.micro_batch_size * config.sequence_length
     if spec.num_experts and tokens * spec.experts_per_token % spec.num_experts:
@@ -172,7 +173,7 @@ def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict
     short, spec = shortened(config), config.spec(model)
     ledger, steps = one_rank.prepare(short, spec, rank, STAND_IN_MEMORY_GB)
     with FakeTensorMode(allow_non_fake_inputs=True), ledger:
-        if framework == "mega":
+        if reads(framework, "layers"):
             from train import train_mega  # before train.mega.model, which on the CPU needs its redirection
             from train.mega.model import initialize_parallel
 

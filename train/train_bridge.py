@@ -29,6 +29,8 @@ from torch.utils.data import DataLoader
 
 from train.bridge import recipe as bridge_recipe
 from train.common import trainer
+from train.common.built import map_differences, require_built
+from train.common.kernels import Facts
 from train.common.loading import tie_workers, timed_batches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -102,6 +104,7 @@ class Bridge(trainer.Framework):
         def build_and_keep(*arguments: Any, **named: Any) -> Any:
             loader = build(*arguments, **named)
             if loader is not None:
+                # Bridge starts the workers itself, and they would outlive a rank that is killed
                 tie_workers(loader)
                 kept.append(loader)
             return loader
@@ -124,19 +127,18 @@ class Bridge(trainer.Framework):
         """Return the routers of all layers."""
         return mega_resolved.routers(built.model)
 
-    def facts(self, job: Job, built: Built) -> dict[str, Any]:
+    def facts(self, job: Job, built: Built) -> Facts:
         """Return what was built."""
         schedule = built.scheduler
         rates = schedule.max_lr, schedule.min_lr, _steps(schedule.lr_warmup_steps)
-        return mega_resolved.calculated_batch(built.recipe.train.train_iters, built.loader) | mega_resolved.built_facts(
-            built.model, built.optimizer, *rates
-        )
+        batch = mega_resolved.calculated_batch(built.recipe.train.train_iters, built.loader)
+        return batch | mega_resolved.built_facts(built.model, built.optimizer, *rates)
 
     def check(self, job: Job, built: Built, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the model is another, or a setting of the map did not arrive."""
         super().check(job, built, resolved)
-        wrong = [text for _, text in trainer.map_differences("bridge", job, resolved)]
-        trainer.require_built("Megatron-Bridge", wrong or unread_differences(built))
+        wrong = [text for _, text in map_differences("bridge", job, resolved)]
+        require_built("Megatron-Bridge", wrong or unread_differences(built))
 
 
 def unread_differences(built: Built) -> list[str]:

@@ -27,7 +27,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW, WarmupCosine
-from train.common.kernels import DTYPES, tokens_of_experts
+from train.common.kernels import DTYPES, Facts, tokens_of_experts
 from train.common.loading import LabelledSamples, loader_arguments, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource, announce
@@ -100,6 +100,7 @@ class BenchmarkTrainer(Trainer):
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
         """Keep the norm before clipping; FSDP2 gives it in parts, which the ranks add up."""
+        # clipping is the last call before the optimizer's step and the schedule's
         self._learning_rate = self.optimizer.param_groups[0]["lr"]
         norm = super()._clip_grad_norm(model)
         self._grad_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -285,7 +286,7 @@ class HuggingFace(trainer.Framework):
         gates = [layer.mlp.gate for layer in built.model.model.layers]
         return [(gate, functools.partial(tokens_of_experts, len(gate.weight), 2)) for gate in gates]
 
-    def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
+    def facts(self, job: Job, built: BenchmarkTrainer) -> Facts:
         """Return what was built."""
         return hf_resolved.read(built)
 

@@ -36,6 +36,7 @@ from megatron.core.transformer.module import Float16Module
 from megatron.core.utils import get_model_config
 
 from train.common import trainer
+from train.common.kernels import Facts
 from train.common.loading import loader_of_rank
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -67,6 +68,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     if source is not None:
         mega_weights.fill(model, spec, source)
     settings = get_model_config(model)
+    # megatron-core's wrapper casts inputs to bf16 and the output of the last stage to float32
     module = model if config.precision == "fp32" else Float16Module(settings, model)
     # communication overlaps with the backward pass only where there are other ranks and a GPU
     overlap = config.platform != "cpu" and config.data_parallel_size > 1
@@ -125,6 +127,7 @@ def run(config: RunConfig, training: Training, recorder: StepRecorder) -> None:
     training.model.train()
     recorder.start()
     for _ in range(config.train_iterations):
+        # before the schedule's step, which sets the rate of the next one
         learning_rate = training.optimizer.param_groups[0]["lr"]
         training.model.zero_grad_buffer()
         training.optimizer.zero_grad()
@@ -164,7 +167,7 @@ class Mega(trainer.Framework):
         """Return the routers of all layers."""
         return mega_resolved.routers(built.model)
 
-    def facts(self, job: Job, built: Training) -> dict[str, Any]:
+    def facts(self, job: Job, built: Training) -> Facts:
         """Return what was built."""
         return mega_resolved.read(job.config, built.loader, built.model, built.optimizer, built.scheduler)
 

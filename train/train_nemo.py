@@ -25,6 +25,8 @@ from lightning.pytorch import Callback
 from megatron.core import optimizer as megatron_optimizer, parallel_state
 
 from train.common import trainer
+from train.common.built import map_differences, require_built
+from train.common.kernels import Facts
 from train.common.loading import timed_batches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -97,18 +99,17 @@ class Nemo(trainer.Framework):
             fiddle.build(nemo_recipe.make(config, spec, vocabulary, callbacks, Path(log_dir)))()
         recorder.merge_ranks(parallel_state.get_data_parallel_group())
 
-    def facts(self, job: Job, built: Any) -> dict[str, Any]:
+    def facts(self, job: Job, built: Any) -> Facts:
         """Return what Lightning's trainer has before its first step."""
         model = ddp_of(built)
         (schedule,) = (entry.scheduler for entry in built.lr_scheduler_configs)
         rates = schedule.base_lrs[0], schedule.min_lr, schedule.warmup_steps
-        return mega_resolved.calculated_batch(built.max_steps, built.train_dataloader) | mega_resolved.built_facts(
-            model, built.optimizers[0].mcore_optimizer, *rates
-        )
+        batch = mega_resolved.calculated_batch(built.max_steps, built.train_dataloader)
+        return batch | mega_resolved.built_facts(model, built.optimizers[0].mcore_optimizer, *rates)
 
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where a setting of the map did not arrive, so that NeMo's default applies instead."""
-        trainer.require_built("NeMo", [text for _, text in trainer.map_differences("nemo", job, resolved)])
+        require_built("NeMo", [text for _, text in map_differences("nemo", job, resolved)])
 
 
 def ddp_of(training: Any) -> Any:

@@ -64,14 +64,15 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
     defaults = primus.defaults(model)
     theirs = defaults | primus.shipped(shipped)
     name = f"check_{model}"
+    # the same rendering as of a job, so that what is printed is what would run
     document, _ = prim_config.render(primus, config, model, shipped, config.output_dir / "logs" / name, name)
     ours = defaults | document["modules"]["pre_trainer"]["overrides"]
     why = prim_config.reasons()
-    return [
-        (key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY))
-        for key in sorted(ours)
-        if key not in theirs or theirs[key] != ours[key]
-    ]
+    rows = []
+    for key in sorted(ours):
+        if key not in theirs or theirs[key] != ours[key]:
+            rows.append((key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY)))
+    return rows
 
 
 def _config(settings: Sequence[str]) -> RunConfig:
@@ -84,10 +85,13 @@ def _config(settings: Sequence[str]) -> RunConfig:
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
+    """Return a value as YAML writes it."""
     if key not in values:
         return ABSENT
     value = values[key]
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _print(model: str, shipped: Path, primus: Primus, found: Sequence[tuple[str, str, str, str]]) -> None:

@@ -24,7 +24,8 @@ from torchtitan.distributed import utils as dist_utils
 from torchtitan.trainer import Trainer
 
 from train.common import trainer
-from train.common.kernels import DTYPES, tokens_of_experts
+from train.common.built import require_built
+from train.common.kernels import DTYPES, Facts, tokens_of_experts
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
 from train.job.job import Job
@@ -33,8 +34,11 @@ from train.titan import recipe, resolved as titan_resolved
 from utils.settings.config import RunConfig
 
 MEANINGLESS = (
-    *("Peak flops undefined", "Error running lspci", "torch.distributed is already initialized"),
-    *("model.safetensors.index.json not found", "initial_load_model_only=True has no effect"),
+    "Peak flops undefined",
+    "Error running lspci",
+    "torch.distributed is already initialized",
+    "model.safetensors.index.json not found",
+    "initial_load_model_only=True has no effect",
 )
 """Beginnings of torchtitan's warnings about figures and settings of its own that are not used here."""
 
@@ -117,13 +121,13 @@ class Titan(trainer.Framework):
         routers = [layer.moe.router for layer in model.layers.values()]
         return [(router, functools.partial(tokens_of_experts, router.num_experts, 1)) for router in routers]
 
-    def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
+    def facts(self, job: Job, built: BenchmarkTrainer) -> Facts:
         """Return what was built."""
         return titan_resolved.read(built, job)
 
     def check(self, job: Job, built: BenchmarkTrainer, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the model is another, or a setting of the map did not arrive."""
-        trainer.require_built("torchtitan", titan_resolved.differences(job, resolved))
+        require_built("torchtitan", titan_resolved.differences(job, resolved))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ how to add a model.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 
 class UnknownModelError(ValueError):
     """A model name or size that the suite does not know; the message lists what it knows."""
-
-
-_LEFT_OUT_WHEN_FALSE = ("tie_word_embeddings", "query_key_norm", "head_size", "num_experts", "experts_per_token")
 
 
 @dataclass(frozen=True)
@@ -125,6 +123,7 @@ class ModelSpec:
         """
         attended = float(sequence_length)
         if causal:
+            # a window longer than the sequence is no window
             window = min(self.sliding_window or sequence_length, sequence_length)
             attended = window - window * window / (2 * sequence_length)
         attention = 12 * self.num_layers * self.query_size * attended
@@ -133,11 +132,84 @@ class ModelSpec:
     def as_dict(self) -> dict[str, object]:
         """Return all fields as plain values, for fingerprints and results.
 
-        A trait in `_LEFT_OUT_WHEN_FALSE` is left out of a model without it, so that fingerprints from before its field
-        stay equal.
+        A later field is left out where the model lacks its trait, so that fingerprints from before the field stay
+        equal.
         """
+        later = {"head_size", *(trait.key for trait in TRAITS if not trait.is_always_recorded)}
         fields = asdict(self)
-        return {name: value for name, value in fields.items() if value or name not in _LEFT_OUT_WHEN_FALSE}
+        for name in later & fields.keys():
+            if not fields[name]:
+                del fields[name]
+        return fields
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A property that only some models have; `TRAITS` declares each once."""
+
+    key: str
+    """Key of `resolved_config`, and field of ModelSpec if a model here can have the trait."""
+    name: str
+    """Name in certificates and in the settings map."""
+    kind: type
+    """Type of the value that is read back."""
+    absent: object
+    """Value of a model without the trait."""
+    is_always_recorded: bool = False
+    """False if `resolved_config` has the key only of a model with the trait, because earlier results lack it."""
+    makes_another_model: bool = True
+    """False if a run is still one of the named model where it has the trait and the model has not."""
+    why_absent: str = ""
+    """Reason beside the null of a model without the trait."""
+
+    @property
+    def is_in_spec(self) -> bool:
+        """True if a model here can have the trait."""
+        return self.key in ModelSpec.__dataclass_fields__
+
+    @property
+    def is_left_out(self) -> bool:
+        """True for a yes-or-no trait whose key `resolved_config` has only where the answer is yes."""
+        return self.kind is bool and self.is_in_spec and not self.is_always_recorded
+
+
+TRAITS = (
+    Trait("qkv_bias", "QKV bias", bool, False, is_always_recorded=True),
+    Trait(
+        "rope_scaling",
+        "rotary scaling",
+        dict,
+        None,
+        is_always_recorded=True,
+        why_absent="this model has plain rotary frequencies",
+    ),
+    Trait(
+        "sliding_window",
+        "attention window",
+        int,
+        None,
+        is_always_recorded=True,
+        why_absent="this model attends to every earlier token",
+    ),
+    Trait("num_experts", "experts of a layer", int, 0),
+    Trait("experts_per_token", "experts of a token", int, 0),
+    # three properties of experts that no model here has, and that a framework could add by a default
+    Trait("shared_expert_size", "size of a shared expert", int, 0),
+    Trait("router_auxiliary_loss", "auxiliary loss of the router", float, 0.0),
+    Trait("token_dropping", "tokens dropped", bool, False),
+    Trait("tie_word_embeddings", "embedding shared with the output layer", bool, False, makes_another_model=False),
+    Trait("query_key_norm", "norm of queries and keys", bool, False),
+)
+"""All traits: schema, read-back, checks, certificate and settings map read them from here."""
+
+
+def without_absent_traits(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what was read back from a model without the traits that it lacks and that no earlier result has."""
+    kept = dict(facts)
+    for trait in TRAITS:
+        if trait.is_left_out and not kept.get(trait.key):
+            kept.pop(trait.key, None)
+    return kept
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.bundle.archive import UNREADABLE, Bundle
+from utils import frameworks
 from utils.logs.reader import LogFormatError, read_log
 from utils.results import raw_samples, schema, store
 from utils.settings import profiling
@@ -30,8 +31,6 @@ OF_PRIMUS = {
     "sequence_length": "sequence_length",
 }
 """Facts of a log of Primus, with their keys in `training_config`."""
-NOT_OF_PRIMUS = ("data_wait_seconds", "learning_rates")
-"""Samples of a result of Primus that do not come from its log."""
 
 
 def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
@@ -44,7 +43,7 @@ def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
     run = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run"))).removesuffix(".json")
     stem = f"logs/{result['label'] and result['label'] + '_'}{run}_attempt{result['attempt']}"
     ending, check_log = (".log", _check_own_log)
-    if result["framework"] == "prim":
+    if frameworks.of(result["framework"]).starts_its_ranks:
         ending, check_log = (".primus.log", _check_primus_log)
     pattern = re.compile(rf"{re.escape(stem)}(_node[0-9]+)?{re.escape(ending)}")
     names = [name for name in bundle.of_kind("log") if pattern.fullmatch(name)]
@@ -133,7 +132,7 @@ def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence
     with tempfile.TemporaryDirectory() as folder:
         paths = [bundle.extract(name, Path(folder)) for name in names]
         try:
-            log = read_log(paths, "prim")
+            log = read_log(paths, result["framework"])
         except LogFormatError as error:
             yield f"{names[0]}: {error}"
             return
@@ -142,7 +141,8 @@ def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence
             yield from _difference(f"training_config.{key}", config[key], fact, names[0])
     profile = profiling.parse(config.get("profile") or profiling.NO_PROFILE)
     excluded = profile.excluded_by_primus if profile else {}
-    logged = {key: values for key, values in log.samples(excluded).items() if key not in NOT_OF_PRIMUS}
+    lacking = frameworks.of(result["framework"]).log_lacks
+    logged = {key: values for key, values in log.samples(excluded).items() if key not in lacking}
     yield from _samples(store.rounded(logged), result, names[0])
 
 

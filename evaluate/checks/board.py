@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from evaluate.checks.recorded import grouped, interval, is_complete, machines
+from utils import frameworks
 from utils.hardware.devices import find_device
 from utils.results.schema import Result
 
@@ -23,9 +24,6 @@ FOREIGN = {"amd": rf"{_NVIDIA}|{_PROCESSOR}", "nvd": rf"{_AMD}|{_PROCESSOR}|^amd
 """Words in the name of a device that a platform cannot have."""
 STACKS = {"amd": "cuda", "nvd": "rocm"}
 """Software of the other vendor."""
-WHOLE_MODEL = ("mega", "hf", "nemo", "bridge", "prim")
-"""Frameworks in which each data-parallel rank holds all weights of its tensor, pipeline and expert part, except hf, in
-which FSDP2 divides them."""
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MEMORY_RELATIVE = 0.02
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -95,9 +93,9 @@ def memory_fits(result: Result) -> Iterator[str]:
     if reserved is not None and reserved < peak * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_reserved_gb: got {reserved:g} GB, less than the {peak:.4g} GB that were allocated"
     size = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
-    divided = ("dp",) if result["framework"] == "hf" else ("tp", "pp", "ep")  # by EP the experts alone: a lower bound
+    divided = frameworks.of(result["framework"]).weights_split_over  # by EP the experts alone: a lower bound
     weights = (ran["parameter_count"] or 0) * size / math.prod(config[key] or 1 for key in divided) / 1e9
-    if is_complete(result) and result["framework"] in WHOLE_MODEL and peak < weights * (1 - MEMORY_RELATIVE):
+    if is_complete(result) and divided and peak < weights * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_allocated_gb: got {peak:g} GB, the weights alone are {weights:.3g} GB on a rank"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from evaluate.checks.recorded import interval, is_complete, is_recorded
 from evaluate.metrics.measured_rate import moment_of
+from utils.frameworks import of
 from utils.results.schema import Result
 
 CLOCK_SECONDS = 2.0
@@ -26,8 +27,6 @@ LINE_SECONDS = 0.5
 """A line of a log arrives so much later than it was printed, at the most."""
 LEAST_OF_RUN = 0.36
 """Steps of a third of their true length fill less than this of a run, whatever its start-up took."""
-OF_ITS_LOG = ("prim",)
-"""Frameworks whose step times are read from their log, so that no result of them has `loop_seconds`."""
 ENOUGH_STEPS = 20
 """Start-up may last longer than fewer steps."""
 START_UP_SECONDS = {"cpu": 30.0}
@@ -65,7 +64,8 @@ def steps_fill_the_loop(result: Result) -> Iterator[str]:
 
 def steps_fill_the_run(result: Result) -> Iterator[str]:
     """Steps that leave most of a long run unexplained contradict its start and end."""
-    if result["framework"] not in OF_ITS_LOG and len(result["steps"]) >= ENOUGH_STEPS:
+    # a framework that starts its ranks is timed by its log, and has no `loop_seconds`
+    if not of(result["framework"]).starts_its_ranks and len(result["steps"]) >= ENOUGH_STEPS:
         yield from _little_of_the_run(result, LEAST_OF_RUN)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from evaluate.checks.recorded import longest_equal
 from evaluate.metrics.steady import SHORTEST_STEP_SECONDS
+from utils import frameworks
 from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
 from utils.results.schema import OPTIONAL_KEYS, SECTIONS, Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
@@ -22,8 +23,6 @@ FLOAT32_RELATIVE = 1e-6
 """Tolerance for a setting that its framework keeps as float32 (2**-24 = 6e-8 relative)."""
 WARN_EPOCHS, MAX_EPOCHS = 1, 4
 """Above the first the loss is no longer that of unseen data; above the second a small corpus is being memorised."""
-OWN_WEIGHTS_ONLY = ("prim",)
-"""Frameworks that draw their own initial weights and ignore INIT (settings map, row `initial weights`)."""
 REPEATS_IN_A_ROW = 3
 SHARE_OF_EXPERT = 1e-5
 """Rounding of an expert's share of the tokens."""
@@ -141,7 +140,7 @@ def tokens_of_experts_add_up(result: Result) -> Iterator[str]:
 def requested_settings_ran(result: Result) -> Iterator[str]:
     """Every setting that was read back from the framework has the requested value."""
     asked, ran = result["training_config"], result["resolved_config"]
-    cannot = {"reasons", "init"} if result["framework"] in OWN_WEIGHTS_ONLY else {"reasons"}
+    cannot = {"reasons", "init"} if frameworks.of(result["framework"]).ignores_init else {"reasons"}
     for key in asked:
         if key not in cannot and ran.get(key) is not None and not _is_same(asked[key], ran[key]):
             yield f"{key}: asked {asked[key]!r}, ran {ran[key]!r}"
@@ -204,8 +203,6 @@ def _is_same(asked: Any, ran: Any) -> bool:
 # Rule of settings beyond the schema: what a framework reports under other names agrees with what was asked.
 
 OFF = (None, False, 0, 0.0, "", "0", "none", "None", "false", "no", "off", "disabled")
-JUDGED = ("tie_word_embeddings", "query_key_norm", "reasons")
-"""Keys beyond the schema that the certificate compares itself."""
 SUBJECTS = {
     "dropout": ("dropout",),
     "recompute": ("recompute", "activation_checkpoint", "gradient_checkpoint", "checkpoint_activations", "remat"),
@@ -223,7 +220,7 @@ LOW = ("fp8", "fp4", "int8", "int4", "mxfp", "nvfp", "e4m3", "e5m2", "float8", "
 def extra_settings(result: Result) -> dict[str, tuple[str, Any]]:
     """Return every setting beyond the schema that is on and may change the work: its subject, empty if the name does
     not show it, and its value, by name."""
-    known = {*SECTIONS["resolved_config"], *OPTIONAL_KEYS["resolved_config"], *JUDGED}
+    known = {*SECTIONS["resolved_config"], *OPTIONAL_KEYS["resolved_config"], "reasons"}
     found = {}
     for key, value in result["resolved_config"].items():
         name = str(key).lower()

@@ -15,6 +15,7 @@ import numpy as np
 
 from evaluate.checks.recorded import is_complete, longest_equal
 from evaluate.metrics.steady import Floats
+from utils.frameworks import of
 from utils.results.schema import Result
 
 EQUAL_IN_A_ROW = 10
@@ -27,8 +28,6 @@ MOST_AT_THE_LIMIT = 0.25
 RUNAWAY = 100.0
 TOLERANCE = 1e-4
 """Share of the largest rate. A schedule that is late by one step differs by more in its warm-up, 1 / (W + 1)."""
-OF_THE_SUITE = ("mega", "hf")
-"""Frameworks whose schedule the suite sets to the last digit; the others have a rule of their own for the warm-up."""
 
 WarmUp = Callable[[Floats, int], Floats]
 """Function of steps n and number of warm-up steps W; returns the shares of the largest rate."""
@@ -81,13 +80,14 @@ def learning_rate_is_on(result: Result) -> Iterator[str]:
 
 def learning_rates_follow_the_schedule(result: Result) -> Iterator[str]:
     """Yield a line for the first step whose learning rate is not the one that was asked for."""
-    if result["framework"] in OF_THE_SUITE:
+    # what our own code builds has the schedule to the last digit; the others have a rule of their own for the warm-up
+    if of(result["framework"]).built_from:
         yield from _unlike_the_schedule(result, WARM_UP)
 
 
 def learning_rates_follow_some_schedule(result: Result) -> Iterator[str]:
     """Yield a line if another framework's rates follow no known form of the requested schedule."""
-    if result["framework"] not in OF_THE_SUITE:
+    if not of(result["framework"]).built_from:
         yield from _unlike_the_schedule(result, OTHER_WARM_UPS)
 
 

@@ -20,9 +20,9 @@ from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.capacity import spec_of
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss, utilisation
+from utils import frameworks
 from utils.errors import quoted
-from utils.frameworks import MEGATRON
-from utils.models import ModelSpec, UnknownModelError
+from utils.models import TRAITS, ModelSpec, UnknownModelError
 from utils.results.schema import Result
 
 FULL_PERCENT = 100.0
@@ -33,19 +33,13 @@ COUNT_RELATIVE = 1e-3
 """Tolerance of the parameter count; one layer of a model is 2 % of it or more."""
 VOCABULARY_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of this number times the tensor-parallel size."""
-_LAYERS_OF_OTHERS = {
-    **dict.fromkeys(MEGATRON, ("forcausallm", "transformers", "huggingface", "hf_")),
-    "hf": ("megatron", "mcore", "transformer_engine"),
-}
-"""Words in the names of layers that a framework cannot have."""
-_EXPERTS = ("num_experts", "experts_per_token")
+_OPTIONAL = tuple(trait for trait in TRAITS if trait.is_in_spec and not trait.is_always_recorded)
+_EXPERTS = tuple(trait.key for trait in _OPTIONAL if trait.kind is int)
 _WIDTHS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", *_EXPERTS)
 _SHAPE = {
-    "qkv_bias": "qkv_bias",
     "norm_eps": "norm_epsilon",
     "rope_base": "rope_base",
-    "query_key_norm": "query_key_norm",
-}
+} | {trait.key: trait.key for trait in TRAITS if trait.is_in_spec and trait.kind is bool and trait.makes_another_model}
 """Properties that are the same in every size of a model: key of `resolved_config` and field of ModelSpec."""
 
 
@@ -89,7 +83,7 @@ def _is_one_of(values: list[float], wanted: Figure) -> bool:
 def framework_matches_layers(result: Result) -> Iterator[str]:
     """Yield a line if the layers that trained belong to another framework than the result names."""
     framework, layers = result["framework"], result["resolved_config"]["layer_implementation"] or ""
-    if any(word in layers.casefold() for word in _LAYERS_OF_OTHERS.get(framework, ())):
+    if any(word in layers.casefold() for word in frameworks.of(framework).foreign_layers):
         yield f"framework: says {framework}, and the layers that ran are {layers}; it is another framework's result"
 
 
@@ -105,8 +99,12 @@ def size_matches_name(result: Result) -> Iterator[str]:
     counted, least = ran["parameter_count"], spec.vocab_size
     padded = range(least, least + VOCABULARY_MULTIPLE * result["training_config"]["tp"] + 1)
     vocabulary = ran["vocab_size"] if ran["vocab_size"] in padded else least
-    is_tied = bool(ran.get("tie_word_embeddings")) or spec.tie_word_embeddings
-    wanted = replace(spec, vocab_size=vocabulary, tie_word_embeddings=is_tied).parameter_count
+    added = {
+        trait.key: True
+        for trait in _OPTIONAL
+        if not trait.makes_another_model and result["resolved_config"].get(trait.key)
+    }
+    wanted = replace(spec, vocab_size=vocabulary, **added).parameter_count
     if not other and counted is not None and abs(counted - wanted) > COUNT_RELATIVE * wanted:
         yield f"parameter_count: {name} has {wanted:,}, ran {counted:,}; it is another model"
 
@@ -115,8 +113,8 @@ def _with_traits(result: Result) -> dict[str, Any]:
     """Return what ran with the traits that are recorded only where there is one; a framework that tells of biases tells
     of them too."""
     ran: dict[str, Any] = result["resolved_config"]
-    absent = {"query_key_norm": False, **dict.fromkeys(_EXPERTS, 0)}
-    return ran | {key: None if ran["qkv_bias"] is None else ran.get(key) or none for key, none in absent.items()}
+    traits = {trait.key: ran.get(trait.key) or trait.absent for trait in _OPTIONAL}
+    return ran | (dict.fromkeys(traits) if ran["qkv_bias"] is None else traits)
 
 
 def _named(result: Result, size: str) -> ModelSpec | None:
@@ -180,8 +178,7 @@ _SECTIONS: dict[str, dict[str, Range]] = {
         "parameter_count": (1, 1e18),
         **dict.fromkeys(("vocab_size", "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"), COUNT),
         "num_query_groups": COUNT,
-        "num_experts": NUMBER,
-        "experts_per_token": NUMBER,
+        **dict.fromkeys(_EXPERTS, NUMBER),
         "norm_eps": SHARE,
         "rope_base": (1e-9, 1e18),
         "parameters_without_weight_decay": RATE,

@@ -30,6 +30,7 @@ from evaluate.fairness.items import (
     unless_all,
     values,
 )
+from utils.models import TRAITS
 from utils.results.schema import Result
 from utils.settings.keys import Part, in_results
 from utils.settings.profiling import NO_PROFILE
@@ -58,16 +59,9 @@ WORK = _names_of("work") | {"parameters_without_weight_decay": "parameters witho
 LAYOUT = {"num_gpus": "number of GPUs"} | _names_of("layout")
 """Part of the work in the track `equal`; in `best` each side has its own."""
 ONLY_IF_TRUE = {
-    "num_experts": "experts of a layer",
-    "experts_per_token": "experts of a token",
-    "shared_expert_size": "size of a shared expert",
     "routing": "routing",
     "router_dtype": "precision of the router",
-    "router_auxiliary_loss": "auxiliary loss of the router",
-    "token_dropping": "tokens dropped",
-    "tie_word_embeddings": "embedding shared with the output layer",
-    "query_key_norm": "norm of queries and keys",
-}
+} | {trait.key: trait.name for trait in TRAITS if not trait.is_always_recorded}
 """Part of the model; `resolved_config` holds the key only of a model with the trait, and two sides without it give no
 item."""
 FLOAT32_PRODUCTS = "products of float32"
@@ -96,7 +90,7 @@ DATA = {
 }
 
 
-MAY_BE_NONE = ("rope_scaling", "sliding_window")
+MAY_BE_NONE = tuple(trait.key for trait in TRAITS if trait.absent is None)
 """Properties that a model may lack."""
 NOT_STATED, EARLIER = "unknown", "earlier"
 FOLLOW_THE_SEED = ("token_stream_sha256", "initial_weights_sha256")

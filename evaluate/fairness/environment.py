@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evaluate.fairness.effects import HANDICAP, NO_EFFECT, NOT_JUDGED, canonical, effect_of
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, UNKNOWN, Item, Sides, Values, compared, values
-from utils.frameworks import FRAMEWORKS, MEGATRON
+from utils.frameworks import FRAMEWORKS, of, reads
 from utils.provenance.origin import READERS, on_record
 from utils.results.schema import Result
 
-WITHOUT_ENGINE = FRAMEWORKS.keys() - MEGATRON
+WITHOUT_ENGINE = {name for name, framework in FRAMEWORKS.items() if not framework.has_megatron_layers}
 """Frameworks whose layers are never TransformerEngine's."""
 
 
@@ -92,7 +92,7 @@ def _may_run(reader: str, result: Result) -> bool:
         "collectives": has_collectives,
         "rccl": has_collectives and platform == "amd",
         "engine": framework not in WITHOUT_ENGINE and may_be_engine,
-        "primus": framework == "prim",
+        "primus": of(framework).starts_its_ranks,
         "nodes": len(result["provenance"].get("hosts") or ()) > 1,
     }
     return holds.get(reader, False)
@@ -155,7 +155,10 @@ def of_hf(sides: Sides, if_different: str) -> Iterator[Item]:
     A run of hf that has not is older than HF_KERNELS: the functions of its model are unknown.
     """
     found = [
-        [one["resolved_config"].get("hf_kernels", None if one["framework"] == "hf" else NOT_HF) for one in side]
+        [
+            one["resolved_config"].get("hf_kernels", None if reads(one["framework"], "hf_kernels") else NOT_HF)
+            for one in side
+        ]
         for side in sides
     ]
     if {*found[0], *found[1]} - {None, NOT_HF}:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from utils import frameworks
 from utils.models import NAMES
 from utils.results.schema import SECTIONS
 
@@ -69,10 +70,8 @@ TFLOPS_CLAIMS = ("tflops_per_gpu", "tflops_per_second_per_gpu", "model_tflops_pe
 """Keys of a utilisation (as a share or in %) and of model TFLOP/s in `performance_metrics`."""
 PLATFORMS = {"cuda": "nvd", "nvidia": "nvd", "nvd": "nvd", "rocm": "amd", "hip": "amd", "amd": "amd", "cpu": "cpu"}
 FRAMEWORKS = {
-    **{"bridge": "bridge", "megatron-bridge": "bridge"},
-    **{"nemo": "nemo", "primus": "prim", "prim": "prim", "megatron": "mega", "megatron-core": "mega", "mega": "mega"},
-    **{"transformers": "hf", "huggingface": "hf", "hf": "hf", "torchtitan": "titan", "titan": "titan"},
-}
+    name: framework.name for framework in frameworks.FRAMEWORKS.values() for name in framework.other_names
+} | {name: name for name in frameworks.FRAMEWORKS}
 PRECISIONS = {"bfloat16": "bf16", "bf16-mixed": "bf16", "float16": "fp16", "fp16-mixed": "fp16", "float32": "fp32"}
 UNKNOWN = "unknown"
 """Name of a model, a framework or a method that nothing names."""

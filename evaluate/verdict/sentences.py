@@ -22,6 +22,7 @@ from evaluate.verdict.order import listed
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import Scaling, written
 from evaluate.verdict.saving import Saving
+from utils.frameworks import reads
 from utils.models import MODELS
 from utils.results.schema import Result
 
@@ -34,11 +35,11 @@ LOCAL = "megatron_core_local"
 public measurement had 17,217 tokens/s on local layers, 21,795 with TransformerEngine and 23,622 with Apex too (one
 GH200, github.com/marin-community/marin, issue 4311, 2026-05-10): such a baseline makes the other side look good."""
 KINDS_OF_LAYERS = (
-    ("mega", "layer_implementation", LOCAL, "untuned: ", "megatron-core's local layers"),
-    ("hf", "hf_kernels", "stock", "untuned: ", "transformers' own functions"),
-    ("hf", "hf_kernels", "liger", "", "the kernels of liger-kernel"),
+    ("layers", "layer_implementation", LOCAL, "untuned: ", "megatron-core's local layers"),
+    ("hf_kernels", "hf_kernels", "stock", "untuned: ", "transformers' own functions"),
+    ("hf_kernels", "hf_kernels", "liger", "", "the kernels of liger-kernel"),
 )
-"""Framework, key and value of `resolved_config`, and how a verdict names a side with them."""
+"""Setting that chooses the layers, key and value of `resolved_config`, and how a verdict names a side with them."""
 EVENTS = ("slowing down", "other work")
 """Items on what happened during a run; they weaken a verdict even if both sides show the same."""
 CALM = ("no", "none", "not at the end", "no GPU")
@@ -215,11 +216,13 @@ def _kernels(pair: Pair) -> Iterator[str]:
 
     Untuned are `mega` on local layers and `hf` on transformers' own functions.
     """
-    for framework, key, value, before, kind in KINDS_OF_LAYERS:
-        names = [
-            name
-            for name, side in pair.sides
-            if any(one["framework"] == framework and one["resolved_config"].get(key) == value for one in side)
-        ]
+    for setting, key, value, before, kind in KINDS_OF_LAYERS:
+        names, framework = [], ""
+        for name, side in pair.sides:
+            for result in side:
+                is_chosen = reads(result["framework"], setting) and result["resolved_config"].get(key) == value
+                if is_chosen and name not in names:
+                    names.append(name)
+                    framework = result["framework"]
         if names:
             yield f"{before}{' and '.join(names)}, {framework} on {kind}"

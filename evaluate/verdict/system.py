@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from utils.frameworks import reads
 from utils.results.schema import Result
 from utils.settings.keys import NO_RECIPE
 from utils.settings.profiling import NO_PROFILE
@@ -23,8 +24,6 @@ class Trait(NamedTuple):
     words: str
     """Text of a value."""
     usual_words: str
-    frameworks: tuple[str, ...] = ()
-    """Frameworks that read the setting; empty for all."""
     is_free: bool = False
     """True for a setting that each side chooses for itself with the method `best`."""
 
@@ -34,8 +33,8 @@ TRAITS = (
     Trait("recompute", "none", "recompute {}", "no recomputation", is_free=True),
     Trait("optimizer_state", "fp32", "{} optimizer state", "fp32 optimizer state"),
     Trait("gradient_dtype", "fp32", "{} gradients", "fp32 gradients"),
-    Trait("layers", "auto", "LAYERS={}", "LAYERS=auto", ("mega",), is_free=True),
-    Trait("hf_kernels", "stock", "{} kernels", "stock kernels", ("hf",), is_free=True),
+    Trait("layers", "auto", "LAYERS={}", "LAYERS=auto", is_free=True),
+    Trait("hf_kernels", "stock", "{} kernels", "stock kernels", is_free=True),
     Trait("profile", NO_PROFILE, "profile of {}", "no profile"),
     Trait("routing", "learned", "{} routing", "learned routing"),
 )
@@ -67,8 +66,7 @@ def setting_of(result: Result) -> Setting:
     config = result["training_config"]
     traits = []
     for trait in TRAITS:
-        is_read = not trait.frameworks or result["framework"] in trait.frameworks
-        traits.append(str(config.get(trait.key) or trait.usual) if is_read else None)
+        traits.append(str(config.get(trait.key) or trait.usual) if reads(result["framework"], trait.key) else None)
     work = (config["sequence_length"], config["global_batch_size"], config["precision"])
     return Setting(result["model_size"], *work, tuple(traits))
 

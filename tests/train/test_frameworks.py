@@ -261,9 +261,9 @@ def test_a_window_that_no_sequence_exceeds_is_trained_and_said_to_be_missing(nam
 @pytest.mark.parametrize(
     ("model", "settings", "said"),
     [
-        ("mistral", (), "torchtitan's models have no attention window, and mistral has one of 64 tokens"),
-        ("llama", ("TP=2", "CPU_RANKS=2"), "titan runs torchtitan's FSDP2 only in this version: all must be 1"),
-        ("llama", ("PRECISION=bf16", "GRADIENT_DTYPE=bf16"), "torchtitan reduces gradients in fp32"),
+        ("mistral", (), "titan has models without an attention window, and mistral has one of 64 tokens"),
+        ("llama", ("TP=2", "CPU_RANKS=2"), "TP=2 FRAMEWORK=titan: titan cannot divide a training"),
+        ("llama", ("PRECISION=bf16", "GRADIENT_DTYPE=bf16"), "titan reduces gradients in fp32"),
         ("llama", ("OPTIMIZER_STATE=bf16",), "titan keeps fp32 states"),
     ],
 )

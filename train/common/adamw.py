@@ -88,19 +88,25 @@ class FusedAdamW(torch.optim.Optimizer):
             if weight.dtype is torch.bfloat16:
                 state["remainder"] = torch.zeros_like(weight, dtype=torch.int16)
         tensors = [weight, state.get("remainder"), state["exp_avg"], state["exp_avg_sq"]]
-        flat = [None if tensor is None else tensor.view(-1) for tensor in tensors] + [gradient.reshape(-1)]
+        flat = [None if tensor is None else tensor.view(-1) for tensor in tensors]
+        flat.append(gradient.reshape(-1))
         if weight.device.type == "cuda":
-            compiled_update()(*map(rows, flat), *numbers)
+            shaped = [rows(tensor) for tensor in flat]
+            compiled_update()(*shaped, *numbers)
             return
-        pieces = (itertools.repeat(None) if tensor is None else tensor.split(CPU_CHUNK) for tensor in flat)
-        for each in zip(*pieces, strict=False):
-            update(*each, *numbers)
+        # a float32 weight has no remainder, which `update` takes as None with every chunk
+        pieces = [itertools.repeat(None) if tensor is None else tensor.split(CPU_CHUNK) for tensor in flat]
+        for chunk in zip(*pieces, strict=False):
+            update(*chunk, *numbers)
 
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     """Return this rank's part of the gradient, or None if the parameter has none."""
-    found = (getattr(parameter, name, None) for name in GRADIENT_NAMES)
-    return next((_local(gradient) for gradient in found if gradient is not None), None)
+    for name in GRADIENT_NAMES:
+        gradient = getattr(parameter, name, None)
+        if gradient is not None:
+            return _local(gradient)
+    return None
 
 
 def scalars(group: dict[str, Any], clip: torch.Tensor | None, device: torch.device) -> list[torch.Tensor]:
@@ -144,6 +150,7 @@ def update(
     rounding, and then differs in the last bits.
     """
     gradient = gradient.float() * clip
+    # a float32 weight is its own master
     master = weight if remainder is None else join_master(weight, remainder)
     first, second = moment1.float(), moment2.float()
     first = first + one_minus_beta1 * (gradient - first)

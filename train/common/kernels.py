@@ -1,4 +1,4 @@
-"""Names in results for dtypes and for kernels, and facts that are read back alike from hf and titan (FSDP2, optimizer).
+"""Names in results for dtypes and kernels, and facts that are read back alike from the frameworks that run FSDP2.
 
 The kernels that a training has used are read from the libraries when its steps have run.
 
@@ -23,6 +23,8 @@ from torch.nn.attention import SDPBackend
 
 from utils.readings import attempt
 
+Facts = dict[str, Any]
+"""A part of `resolved_config`, as it is read back from built objects."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """dtypes of torch by the values of PRECISION, OPTIMIZER_STATE and GRADIENT_DTYPE."""
 PRECISIONS = {dtype: name for name, dtype in DTYPES.items()}
@@ -55,29 +57,32 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def read(built: Mapping[str, Any]) -> dict[str, Any]:
+def read(built: Mapping[str, Any]) -> Facts:
     """Return `attention_backend`, `float32_matmul_precision` and, where it is known, `attention_library`.
 
     `built` is the `resolved_config` of the training, whose `attention_backend` is what was read before its first step.
     What cannot be read is None, or has its known part alone, with the reason in `reasons`, which is absent without one.
     """
     reasons = {}
-    found = {"attention_backend": built["attention_backend"]}
-    if found["attention_backend"] is not None:
-        layers, _, asked = found["attention_backend"].partition(":")
+    facts = {"attention_backend": built["attention_backend"]}
+    if facts["attention_backend"] is not None:
+        layers, _, asked = facts["attention_backend"].partition(":")
         chosen = _of_engine(asked) if layers == ENGINE else Chosen(asked, _of_torch(asked))
-        found["attention_backend"] = f"{layers}:{chosen.kernel}" if chosen.kernel else layers
+        facts["attention_backend"] = f"{layers}:{chosen.kernel}" if chosen.kernel else layers
         if chosen.why:
             reasons["attention_backend"] = chosen.why
         if chosen.library:
-            version, why = attempt(torch.backends.cudnn.version) if chosen.library == "cudnn" else (None, "")
-            found["attention_library"] = f"{chosen.library} {version}" if version else chosen.library
+            facts["attention_library"] = chosen.library
+        if chosen.library == "cudnn":
+            version, why = attempt(torch.backends.cudnn.version)
+            if version:
+                facts["attention_library"] = f"cudnn {version}"
             if why:
                 reasons["attention_library"] = f"its version is unknown: {why}"
-    found["float32_matmul_precision"], why = attempt(lambda: _float32_products(built))
+    facts["float32_matmul_precision"], why = attempt(lambda: _float32_products(built))
     if why:
         reasons["float32_matmul_precision"] = why
-    return {**found, "reasons": reasons} if reasons else found
+    return facts | {"reasons": reasons} if reasons else facts
 
 
 class Chosen(NamedTuple):
@@ -99,8 +104,11 @@ def _of_engine(asked: str) -> Chosen:
         backend, why = attempt(lambda: _fused_name(choice["fused_attention_backend"]))
         if backend is None:
             return Chosen("fused", None, f"TransformerEngine's name of its fused attention is unknown: {why}")
-        return Chosen(*FUSED.get(backend, (f"fused_{backend.lower()}", None)))
-    return Chosen("unfused", "torch") if choice.get("use_unfused_attention") else Chosen(asked, None)
+        kernel, library = FUSED.get(backend, (f"fused_{backend.lower()}", None))
+        return Chosen(kernel, library)
+    if choice.get("use_unfused_attention"):
+        return Chosen("unfused", "torch")
+    return Chosen(asked, None)
 
 
 def _fused_name(backend: Any) -> str:
@@ -121,8 +129,8 @@ def _of_torch(kernel: str) -> str | None:
 
 def loaded_cudnn() -> dict[str, int]:
     """Return the version of each cuDNN library that this process has loaded, 9.14.0 as 91400, by its folder."""
-    maps = MAPS.read_text(encoding="utf8", errors="replace")
-    return {str(Path(path).parent): ctypes.CDLL(path).cudnnGetVersion() for path in sorted(set(_CUDNN.findall(maps)))}
+    paths = set(_CUDNN.findall(MAPS.read_text(encoding="utf8", errors="replace")))
+    return {str(Path(path).parent): ctypes.CDLL(path).cudnnGetVersion() for path in sorted(paths)}
 
 
 def _float32_products(built: Mapping[str, Any]) -> str:
@@ -144,7 +152,7 @@ def sdpa_kernel(
 ) -> str | None:
     """Return the name of torch's kernel (flash, cudnn, efficient or math) for the attention of one sequence.
 
-    None where torch does not tell it: the function that it is asked by is not public.
+    None where torch does not tell it: the function that tells is not public.
 
     `heads` are those of the queries, `groups` those of keys and values, `width` is that of a head. The attention is
     causal, by a mask or by torch's own argument.
@@ -153,13 +161,14 @@ def sdpa_kernel(
     def like(count: int) -> torch.Tensor:
         return torch.empty((1, count, length, width), dtype=dtype, device=device, requires_grad=True)
 
-    key = like(groups)
-    mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if has_mask else None
-    chosen, _ = attempt(
-        lambda: SDPBackend(
-            torch._fused_sdp_choice(like(heads), key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads)
-        )
-    )
+    query, key, mask = like(heads), like(groups), None
+    if has_mask:
+        mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
+
+    def choice() -> SDPBackend:
+        return SDPBackend(torch._fused_sdp_choice(query, key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads))
+
+    chosen, _ = attempt(choice)
     return None if chosen is None else chosen.name.lower().removesuffix("_attention")
 
 
@@ -173,10 +182,11 @@ def class_of(model: Any) -> type:
     return next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
 
 
-def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: float) -> dict[str, Any]:
+def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: float) -> Facts:
     """Return the facts of an optimizer with decayed parameters in its first group, and of its LambdaLR."""
     decayed, *others = optimizer.param_groups
-    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()
+    undecayed = [parameter for group in others if group["weight_decay"] == 0 for parameter in group["params"]]
+    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()  # one for all groups
     peak = schedule.base_lrs[0]
     return {
         "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
@@ -189,9 +199,25 @@ def optimizer_facts(optimizer: Any, state: torch.dtype, schedule: Any, clip: flo
         "beta2": decayed["betas"][1],
         "adam_eps": decayed["eps"],
         "clip_grad": clip,
-        "parameters_without_weight_decay": sum(
-            parameter.numel() for group in others if group["weight_decay"] == 0 for parameter in group["params"]
-        ),
+        "parameters_without_weight_decay": sum(parameter.numel() for parameter in undecayed),
+    }
+
+
+def batch_facts(
+    data: Any, *, steps: int, micro_batch: int, accumulation: int, ranks: int, replicas: int, workers: int, **sizes: int
+) -> Facts:
+    """Return the facts of batch, data and parallelism; `data` is GPTDataset's configuration, `sizes` those above 1."""
+    parallel = {"tp": 1, "pp": 1, "cp": 1, "ep": 1} | sizes
+    return parallel | {
+        "max_steps": steps,
+        "micro_batch_size": micro_batch,
+        "gradient_accumulation": accumulation,
+        "global_batch_size": micro_batch * accumulation * replicas,
+        "sequence_length": data.sequence_length,
+        "num_gpus": ranks,
+        "dp": replicas,
+        "seed": data.random_seed,
+        "dataloader_workers": workers,
     }
 
 
@@ -201,7 +227,7 @@ def tokens_of_experts(experts: int, place: int, output: tuple[torch.Tensor, ...]
     return torch.zeros(experts, dtype=torch.long, device=chosen.device).scatter_add_(0, chosen, torch.ones_like(chosen))
 
 
-def communication_facts(policy: MixedPrecisionPolicy | None, reduces_in: torch.dtype, device: Any) -> dict[str, Any]:
+def communication_facts(policy: MixedPrecisionPolicy | None, reduces_in: torch.dtype, device: Any) -> Facts:
     """Return the facts of FSDP2's communication; `device` is the one of this rank."""
     can_overlap = policy is not None and device.type == "cuda"  # gloo's collectives wait until they are done
     return {

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import logging
-import math
 import os
 import shlex
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +19,9 @@ from typing import Any
 import torch
 
 from train.common import kernels
+from train.common.banners import print_end, print_start
+from train.common.built import model_differences
+from train.common.kernels import Facts
 from train.common.weights import EqualWeights, WeightSource, combined_digest
 from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
@@ -27,48 +29,27 @@ from train.job.recorder import CpuDevice, CudaDevice, ExpertTokens, StepRecorder
 from train.job.report import JobReport, MismatchError
 from train.profiling.recording import StepRecording, gather_files, warnings_of, write_profile
 from train.profiling.tools import RECORDINGS
-from train.settings_map.map import applied
 from utils.arguments import Parser, refusing
 from utils.dataset.gpt_dataset import build_train_dataset, check_epochs, describe
 from utils.dataset.manifest import licences
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
-from utils.models import ModelSpec
-from utils.provenance import origin
+from utils.models import TRAITS
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
 from utils.readings import attempt
-from utils.results import raw_samples
 from utils.settings.config import RunConfig, load
 from utils.settings.profiling import TORCH
 
-FLOAT32_RELATIVE = 1e-6
 Ready = Callable[..., None]
 """Function `ready(built, dataset, fill=None)` that a framework calls once, on every rank, before its first step.
 
 `built` is what `facts` reads, `dataset` what the loader takes its samples from. `fill(source)` puts the equal weights
 into what is built; a framework that fills them in while it builds leaves it out. Raises MismatchError.
 """
-NOT_COMPARED = ("optimizer", "attention_backend")
-"""Keys that a framework takes as a name and that are read back as the object built from it."""
 NO_KERNEL = "this torch does not tell which kernel of attention it takes"
-ABSENT = {
-    "rope_scaling": "this model has plain rotary frequencies",
-    "sliding_window": "this model attends to every earlier token",
-    "attention_backend": NO_KERNEL,
-}
+ABSENT = {trait.key: trait.why_absent for trait in TRAITS if trait.why_absent} | {"attention_backend": NO_KERNEL}
 """Reason for each key of the resolved configuration that may be None: of a trait that the model lacks, and others."""
-OF_TRAITS = (
-    *("tie_word_embeddings", "query_key_norm", "num_experts", "experts_per_token"),
-    *("shared_expert_size", "router_auxiliary_loss", "token_dropping"),  # no model here has one
-)
-AS_ASKED: dict[str, Callable[[Any], Any]] = {
-    "gradient_reduce_dtype": lambda name: name == "float32",
-    # `resolved_config` has these keys only of a model that has the trait
-    "tie_word_embeddings": bool,
-    "query_key_norm": bool,
-}
-"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +84,7 @@ class Framework(ABC):
         """
 
     @abstractmethod
-    def facts(self, job: Job, built: Any) -> dict[str, Any]:
+    def facts(self, job: Job, built: Any) -> Facts:
         """Return `resolved_config` as it is read back from the built objects, without `init`."""
 
     def routers(self, built: Any) -> Iterable[tuple[Any, Callable[[Any], Any]]]:
@@ -113,6 +94,7 @@ class Framework(ABC):
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the built objects are not what was asked: here, another model than the spec."""
         wrong = model_differences(job.spec, resolved)
+        # not among the model's own differences: a framework without windows may train sequences within the window
         if resolved["sliding_window"] != job.spec.sliding_window:
             wrong.append(f"sliding_window: asked {job.spec.sliding_window!r}, built {resolved['sliding_window']!r}")
         if wrong:
@@ -196,17 +178,20 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
 
     def ready(built: Any, dataset: Any, fill: Callable[[WeightSource], None] | None = None) -> None:
         resolved = framework.facts(job, built)
-        reasons = {key: why for key, why in ABSENT.items() if resolved[key] is None} | resolved.get("reasons", {})
+        reasons = {key: why for key, why in ABSENT.items() if resolved[key] is None}
+        reasons |= resolved.get("reasons", {})
         if resolved["attention_backend"] is None:
             report.warnings.append(f"attention_backend: {NO_KERNEL}")
-        report.resolved = resolved | {"init": "native" if source is None else "equal", "reasons": reasons}
+        report.resolved = resolved | {"init": config.init, "reasons": reasons}
         report.check_resolved()
         if job.spec.num_experts:
             steps.experts = ExpertTokens(framework.routers(built))
         framework.check(job, built, report.resolved)
-        if source is not None and fill is not None:
-            fill(source)
-        digest = None if source is None else combined_digest(source.digests)
+        digest = None
+        if source is not None:
+            if fill is not None:
+                fill(source)
+            digest = combined_digest(source.digests)
         report.fingerprint = fingerprint(job, data, dataset, digest)
         if report.is_reporter:
             report.reading("beginning of the log", lambda: print_start(job, report))
@@ -218,12 +203,13 @@ def train(framework: Framework, report: JobReport, data: Data) -> None:
 
 def read_kernels(report: JobReport) -> None:
     """Put the kernels that have run into `resolved`; what cannot be read has its reason there, and a warning."""
-    found, why = attempt(lambda: kernels.read(report.resolved))
-    if found is None:
-        found = {**dict.fromkeys(kernels.KEYS), "reasons": dict.fromkeys(kernels.KEYS, why)}
-    reasons = found.pop("reasons", {})
+    facts, why = attempt(lambda: kernels.read(report.resolved))
+    if facts is None:
+        facts = dict.fromkeys(kernels.KEYS) | {"reasons": dict.fromkeys(kernels.KEYS, why)}
+    reasons = facts.pop("reasons", {})
     report.warnings += [f"{key}: {why}" for key, why in reasons.items()]
-    report.resolved |= found | {"reasons": report.resolved["reasons"] | reasons}
+    report.resolved |= facts
+    report.resolved["reasons"] |= reasons
     loaded = report.reading("cuDNN", kernels.loaded_cudnn) or {}
     if len(loaded) > 1:
         versions = " and ".join(f"{version} of {folder}" for folder, version in loaded.items())
@@ -315,130 +301,3 @@ def fingerprint(job: Job, data: Data, dataset: Any, weights_sha256: str | None) 
         "licences": licences(manifest),
         "reasons": reasons,
     }
-
-
-def one_of_all(values: Iterable[Any], where: str, what: str) -> Any:
-    """Return the value that all have; raise MismatchError where they differ, with their place and their name."""
-    found = sorted(set(values))
-    if len(found) != 1:
-        raise MismatchError(f"{where}: got {what} {', '.join(map(str, found))}, wanted one for all")
-    return found[0]
-
-
-def one_recompute(checkpoints: Iterable[Any]) -> str:
-    """Return what every layer computes again, `none`, `selective` or `full`; raise MismatchError where layers differ.
-
-    `checkpoints` has the function of each layer that runs it again, a partial one, or None.
-    """
-    kinds = ("none" if one is None else "selective" if "context_fn" in one.keywords else "full" for one in checkpoints)
-    return str(one_of_all(kinds, "layers", "recomputation"))
-
-
-def head_norms(attention: Any, names: Sequence[str], channels: int) -> list[Any]:
-    """Return the norms of queries and keys, by these names, that normalise the `channels` of one head."""
-    norms = (getattr(attention, name, None) for name in names)  # without one: None, or a module without a weight
-    return [norm for norm in norms if getattr(getattr(norm, "weight", None), "shape", None) == (channels,)]
-
-
-def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]:
-    """Return the differences between the resolved configuration and the model, as `key: asked ..., built ...`.
-
-    Floats are compared with float32 precision, because rope's base is computed from frequencies of that precision.
-    """
-    wanted: dict[str, Any] = {
-        "num_layers": spec.num_layers,
-        "hidden_size": spec.hidden_size,
-        "ffn_hidden_size": spec.ffn_hidden_size,
-        "num_attention_heads": spec.num_attention_heads,
-        "num_query_groups": spec.num_query_groups,
-        "vocab_size": spec.vocab_size,
-        "norm_eps": spec.norm_epsilon,
-        "qkv_bias": spec.qkv_bias,
-        "rope_base": spec.rope_base,
-        "parameter_count": spec.parameter_count,
-    }
-    found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
-    if resolved["num_layers"] is not None:  # the configuration is known
-        found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
-        for key in OF_TRAITS:  # `resolved_config` has them only of a model that has the trait
-            asked = getattr(spec, key, 0)
-            found[key] = (asked, resolved.get(key, type(asked)()))
-        dtype = resolved["parameter_dtype"]
-        found["router_dtype"] = (dtype, resolved.get("router_dtype", dtype))
-    return [
-        f"{key}: asked {value!r}, built {built!r}"
-        for key, (value, built) in found.items()
-        if value != built
-        and not (
-            isinstance(value, float)
-            and isinstance(built, float)
-            and math.isclose(value, built, rel_tol=FLOAT32_RELATIVE)
-        )
-    ]
-
-
-def learned(others: Mapping[str, Any]) -> str:
-    """Return the name of a rule that gives a token the experts which its router prefers, with what else it does."""
-    return ", ".join(("learned", *(f"{name} {value}" for name, value in others.items())))
-
-
-def require_built(title: str, wrong: Sequence[str]) -> None:
-    """Raise MismatchError if there is a difference between what the framework `title` was asked for and has built."""
-    if wrong:
-        raise MismatchError(f"{title} did not build what was asked: " + "; ".join(wrong))
-
-
-def print_start(job: Job, report: JobReport) -> None:
-    """Print the model, machine and settings of the training."""
-    config, resolved = job.config, report.resolved
-    versions = ", ".join(f"{name} {version}" for name, version in origin.versions().items())
-    unit = "ranks on" if config.platform == "cpu" else "x"
-    sizes = ("tp", "pp", "cp", *(["ep"] if job.spec.num_experts else []), "dp")
-    ranks = " ".join(f"{name.upper()} {resolved[name]}" for name in sizes)
-    print(
-        f"=== {job.name}: {job.model} {config.model_size}, {resolved['parameter_count']:,} parameters, "
-        f"{resolved['precision']}\n"
-        f"    {config.num_gpus} {unit} {report.gpu_info['device_name']}; {versions}\n"
-        f"    {config.train_iterations} steps of GBS {config.global_batch_size} = MBS {config.micro_batch_size} x "
-        f"GA {config.gradient_accumulation} x DP {config.data_parallel_size} at SL {config.sequence_length}; {ranks}; "
-        f"{config.train_iterations * config.tokens_per_step:,} tokens",
-        flush=True,
-    )
-    if resolved["dp"] > 1:
-        print("    the loss shown is this rank's; the result holds the mean over ranks", flush=True)
-
-
-def print_end(job: Job, report: JobReport) -> None:
-    """Print the measurements."""
-    result = report.result("ok", None)
-    speed, losses = result["performance_metrics"], result["loss_values"]
-    peak_gb = result["memory_metrics"]["peak_memory_allocated_gb"]
-    peak = "peak unknown" if peak_gb is None else f"peak {peak_gb:.1f} GB"
-    print(
-        f"=== {job.name}: {speed['avg_step_time_seconds']:.3f} s a step, "
-        f"{speed['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU, loss {losses[0]:.4f} -> {losses[-1]:.4f}, {peak}",
-        flush=True,
-    )
-    for warning in result["warnings"]:
-        print(f"    warning: {warning}", flush=True)
-    for line in raw_samples.lines(result):
-        print(line, end="", flush=True)
-
-
-def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return each setting of the map that was not built as asked: its key, and `NAME: asked ..., built ... (KEYS)`.
-
-    The key is that of `resolved_config`. This finds a setting that did not arrive, where a default of a recipe or of a
-    library applies instead.
-    """
-    found = []
-    for row, entry, wanted in applied(framework, job.config, job.spec):
-        if row.resolved is None or row.resolved in NOT_COMPARED:
-            continue
-        at: Any = resolved
-        for name in row.resolved.split("."):
-            at = at and at.get(name)
-        built = AS_ASKED.get(row.resolved, lambda value: value)(at)
-        if wanted != built:
-            found.append((row.resolved, f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})"))
-    return found

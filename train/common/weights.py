@@ -19,6 +19,7 @@ from utils.provenance.digests import sha256_json
 
 WeightSource = Callable[[str], torch.Tensor]
 """Returns the whole float32 tensor of a parameter by its transformers name."""
+EMBEDDING = "model.embed_tokens.weight"
 
 
 def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -29,7 +30,7 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """
     hidden, ffn, query = spec.hidden_size, spec.ffn_hidden_size, spec.query_size
     experts = [f"mlp.experts.{number}." for number in range(spec.num_experts)] or ["mlp."]
-    named: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (spec.vocab_size, hidden)}
+    named: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, hidden)}
     for layer in range(spec.num_layers):
         prefix = f"model.layers.{layer}."
         for name, rows in (("q", query), ("k", spec.key_value_size), ("v", spec.key_value_size)):
@@ -49,7 +50,13 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
             f"{prefix}post_attention_layernorm.weight": (hidden,),
         }
     named["model.norm.weight"] = (hidden,)
-    return named if spec.tie_word_embeddings else named | {"lm_head.weight": (spec.vocab_size, hidden)}
+    named[output_weight(spec)] = (spec.vocab_size, hidden)
+    return named
+
+
+def output_weight(spec: ModelSpec) -> str:
+    """Return the name of the parameter of the output layer: of a tied model that of the embedding."""
+    return EMBEDDING if spec.tie_word_embeddings else "lm_head.weight"
 
 
 def flat_parameters(spec: ModelSpec) -> dict[str, int]:
@@ -86,6 +93,7 @@ class EqualWeights:
             self._draw_ahead(name)
         while self._announced and len(self._ahead) <= torch.get_num_threads():
             self._draw_ahead(self._announced.pop())
+        # raises here what drawing raised in its thread
         tensor, self.digests[name] = self._ahead.pop(name).result()
         return tensor
 

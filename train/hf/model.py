@@ -29,8 +29,8 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, TrainingArguments
 from transformers.initialization import no_init_weights
 
+from train.common.built import one_recompute
 from train.common.kernels import DTYPES
-from train.common.trainer import one_recompute
 from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
 

@@ -12,9 +12,11 @@ import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import PreTrainedModel, Trainer
 
-from train.common import trainer
+from train.common.built import head_norms, learned, one_of_all
 from train.common.kernels import (
     PRECISIONS,
+    Facts,
+    batch_facts,
     class_of,
     communication_facts,
     name_of,
@@ -24,7 +26,7 @@ from train.common.kernels import (
 )
 from train.hf.model import read_recompute
 from train.job.report import MismatchError
-from utils.models import RopeScaling
+from utils.models import without_absent_traits
 from utils.settings.keys import NO_RECIPE
 
 LIGER = "liger_kernel"
@@ -33,52 +35,44 @@ ROTARY = "apply_rotary_pos_emb"
 HEAD_NORMS = ("q_norm", "k_norm")
 
 
-def read(training: Any) -> dict[str, Any]:
+def read(training: Any) -> Facts:
     """Return the `resolved_config` section of a built Trainer."""
     optimizer = getattr(training.optimizer, "optimizer", training.optimizer)  # accelerate wraps it
-    return (
-        _batch(training)
-        | _model(training)
-        | optimizer_facts(optimizer, optimizer.state_dtype, training.lr_scheduler, training.args.max_grad_norm)
-        | communication_facts(_policy(training.model), _dtypes(training)[1], training.model.device)
-    )
+    _, reduces_in = _dtypes(training)
+    facts = _batch(training) | _model(training)
+    facts |= optimizer_facts(optimizer, optimizer.state_dtype, training.lr_scheduler, training.args.max_grad_norm)
+    return facts | communication_facts(_policy(training.model), reduces_in, training.model.device)
 
 
 def _policy(model: PreTrainedModel) -> MixedPrecisionPolicy | None:
     return policy_of(model.model.layers[0])
 
 
-def _batch(training: Trainer) -> dict[str, Any]:
+def _batch(training: Trainer) -> Facts:
     arguments = training.args
-    ranks = arguments.world_size
-    micro, accumulation = arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps
-    return {
-        "max_steps": arguments.max_steps,
-        "micro_batch_size": micro,
-        "gradient_accumulation": accumulation,
-        "global_batch_size": micro * accumulation * ranks,
-        "sequence_length": training.train_dataset.settings.sequence_length,
-        "num_gpus": ranks,
-        "tp": 1,
-        "pp": 1,
-        "cp": 1,
-        "ep": 1,
-        "dp": ranks,
-        "seed": training.train_dataset.settings.random_seed,
-        "dataloader_workers": arguments.dataloader_num_workers,
-    }
+    return batch_facts(
+        training.train_dataset.settings,
+        steps=arguments.max_steps,
+        micro_batch=arguments.per_device_train_batch_size,
+        accumulation=arguments.gradient_accumulation_steps,
+        ranks=arguments.world_size,
+        replicas=arguments.world_size,
+        workers=arguments.dataloader_num_workers,
+    )
 
 
-def _model(training: Trainer) -> dict[str, Any]:
+def _model(training: Trainer) -> Facts:
     model: PreTrainedModel = training.model
+    # all layers are built alike; what a layer could have for itself is compared over all (`read_recompute`)
     settings, layer = model.config, model.model.layers[0]
     attention = layer.self_attn
     head_dim = attention.head_dim
     rope = settings.rope_parameters
-    computes_in = _dtypes(training)[0]
-    router, experts = getattr(layer.mlp, "gate", None), getattr(layer.mlp, "experts", None)
-    down = (layer.mlp if experts is None else experts).down_proj
-    return {
+    computes_in, _ = _dtypes(training)
+    norms = head_norms(attention, HEAD_NORMS, head_dim)
+    router = getattr(layer.mlp, "gate", None)
+    down = getattr(layer.mlp, "experts", layer.mlp).down_proj  # of experts one tensor, otherwise a module
+    facts = {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # transformers' classes have no fp8
         "parameter_dtype": name_of(computes_in),
@@ -95,9 +89,8 @@ def _model(training: Trainer) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(model, rope),
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
-        **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
-        **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, head_dim)) == 2 else {}),
-        **({} if router is None else _routing(settings, router, computes_in)),
+        "tie_word_embeddings": model.lm_head.weight is model.model.embed_tokens.weight,
+        "query_key_norm": len(norms) == len(HEAD_NORMS),
         "attention_backend": _attention_backend(training),
         "layer_implementation": class_of(model).__name__,
         "init_std": settings.initializer_range,
@@ -105,14 +98,17 @@ def _model(training: Trainer) -> dict[str, Any]:
         "hf_kernels": _kernels(model),
         "fused_ops": _fused_ops(model),
     }
+    if router is not None:
+        facts |= _routing(settings, router, computes_in)
+    return without_absent_traits(facts)
 
 
-def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> dict[str, Any]:
+def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> Facts:
     """Return what decides the experts of a token; the router's auxiliary loss counts only if its logits are kept."""
     return {
         "num_experts": router.weight.shape[0],
         "experts_per_token": router.top_k,
-        "routing": trainer.learned({} if router.norm_topk_prob else {"norm_topk_prob": False}),
+        "routing": learned({} if router.norm_topk_prob else {"norm_topk_prob": False}),
         "router_dtype": name_of(computes_in),
         "router_auxiliary_loss": settings.router_aux_loss_coef if settings.output_router_logits else 0.0,
         "shared_expert_size": 0,
@@ -121,8 +117,9 @@ def _routing(settings: Any, router: Any, computes_in: torch.dtype) -> dict[str, 
 
 
 def _norm_epsilon(layer: Any) -> float:
-    norms = (layer.input_layernorm, *trainer.head_norms(layer.self_attn, HEAD_NORMS, layer.self_attn.head_dim))
-    return float(trainer.one_of_all((norm.variance_epsilon for norm in norms), "norms of one layer", "epsilons"))
+    attention = layer.self_attn
+    norms = [layer.input_layernorm, *head_norms(attention, HEAD_NORMS, attention.head_dim)]
+    return float(one_of_all((norm.variance_epsilon for norm in norms), "norms of one layer", "epsilons"))
 
 
 def _kernels(model: PreTrainedModel) -> str:
@@ -131,25 +128,28 @@ def _kernels(model: PreTrainedModel) -> str:
     Raises MismatchError for a function of anything else.
     """
     functions = [module.forward for module in model.modules()]
-    found = {_package(function) for function in (*functions, _rotary(model), model.loss_function)}
-    if others := sorted(found - {"torch", "transformers", LIGER}):
+    functions += [_rotary(model), model.loss_function]
+    packages = {_package(function) for function in functions}
+    others = sorted(packages - {"torch", "transformers", LIGER})
+    if others:
         raise MismatchError(f"hf: the model has functions of {', '.join(others)}, wanted those of transformers alone")
-    return "liger" if LIGER in found else "stock"
+    return "liger" if LIGER in packages else "stock"
 
 
 def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:
-    """Return the fusions under the names of megatron-core, which liger has or nobody."""
+    """Return the fusions under the names of megatron-core; only liger's functions are fused."""
     layer = model.model.layers[0]
-    functions = {
-        "rms_norm_fusion": layer.input_layernorm.forward,
-        "bias_activation_fusion": layer.mlp.forward,
-        "apply_rope_fusion": _rotary(model),
-        "cross_entropy_loss_fusion": model.forward,
+    return {
+        "persist_layer_norm": False,
+        "bias_dropout_fusion": False,
+        "masked_softmax_fusion": False,
+        "gradient_accumulation_fusion": False,
+        "rms_norm_fusion": _package(layer.input_layernorm.forward) == LIGER,
+        "bias_activation_fusion": _package(layer.mlp.forward) == LIGER,
+        "apply_rope_fusion": _package(_rotary(model)) == LIGER,
+        "cross_entropy_loss_fusion": _package(model.forward) == LIGER,
+        "average_in_collective": _policy(model) is not None and model.device.type == "cuda",  # gloo cannot
     }
-    never = ("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion", "gradient_accumulation_fusion")
-    averages = _policy(model) is not None and model.device.type == "cuda"  # gloo cannot
-    of_liger = {name: _package(function) == LIGER for name, function in functions.items()}
-    return dict.fromkeys(never, False) | of_liger | {"average_in_collective": averages}
 
 
 def _rotary(model: PreTrainedModel) -> Any:
@@ -164,12 +164,12 @@ def _package(function: Any) -> str:
 def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, float] | None:
     if model.model.rotary_emb.rope_type == "default":
         return None
-    return RopeScaling(
-        factor=rope["factor"],
-        low_frequency_factor=rope["low_freq_factor"],
-        high_frequency_factor=rope["high_freq_factor"],
-        original_max_position_embeddings=rope["original_max_position_embeddings"],
-    ).__dict__
+    return {
+        "factor": rope["factor"],
+        "low_frequency_factor": rope["low_freq_factor"],
+        "high_frequency_factor": rope["high_freq_factor"],
+        "original_max_position_embeddings": rope["original_max_position_embeddings"],
+    }
 
 
 def _attention_backend(training: Any) -> str | None:
@@ -187,16 +187,17 @@ def _attention_backend(training: Any) -> str | None:
     has_mask = window is not None and window <= length
     groups = attention.config.num_key_value_heads
     heads = groups * attention.num_key_value_groups
-    seen = heads if has_mask else groups
-    dtype = _dtypes(training)[0]
-    kernel = sdpa_kernel(heads, seen, length, attention.head_dim, dtype, model.device, has_mask=has_mask)
+    if has_mask:
+        groups = heads
+    dtype, _ = _dtypes(training)
+    kernel = sdpa_kernel(heads, groups, length, attention.head_dim, dtype, model.device, has_mask=has_mask)
     return None if kernel is None else f"{implementation}:{kernel}"
 
 
 def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:
     """Return the dtype in which layers compute, and that in which gradients are accumulated and reduced."""
-    policy, held = _policy(training.model), next(training.model.parameters()).dtype
-    if policy is not None:
-        computes_in = policy.param_dtype or held
-        return computes_in, policy.reduce_dtype or computes_in
-    return held, getattr(next(training.model.parameters()), "grad_dtype", held)
+    policy, weight = _policy(training.model), next(training.model.parameters())
+    if policy is None:
+        return weight.dtype, getattr(weight, "grad_dtype", weight.dtype)
+    computes_in = policy.param_dtype or weight.dtype
+    return computes_in, policy.reduce_dtype or computes_in

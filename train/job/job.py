@@ -34,6 +34,8 @@ from utils.results.schema import NO_ENERGY
 from utils.settings import profiling
 from utils.settings.config import ROOT, RunConfig
 
+Draft = dict[str, Any]
+"""A result that is not written yet, or that was read to be changed."""
 RESERVE_BYTES = 1 << 18
 """A result without samples takes 5 KB, one with 500 steps 60 KB."""
 DISK_SENTENCES = {
@@ -109,17 +111,14 @@ class Job:
             }
         )
 
-    def empty_result(
-        self, status: str, reason: str | None, identity: str, command: str, started: str
-    ) -> dict[str, Any]:
+    def empty_result(self, status: str, reason: str | None, identity: str, command: str, started: str) -> Draft:
         """Return a result without measurements, with `reason` beside every null (format: utils/results/schema.py)."""
-        reasons = {"reasons": {"*": reason or "not measured"}}
         ended = utc_now()
         provenance, why = attempt(lambda: origin.describe(command, started, ended))
         if provenance is None:
             known = {"command": command, "started_utc": started, "finished_utc": ended}
             provenance = schema.unknown("provenance", why) | known
-        return {
+        result: Draft = {
             "schema_version": schema.SCHEMA_VERSION,
             "status": status,
             "reason": reason,
@@ -133,18 +132,17 @@ class Job:
             "run": self.run,
             "attempt": self.attempt,
             "identity_sha256": identity,
-            "gpu_info": dict.fromkeys(schema.SECTIONS["gpu_info"]) | reasons,
-            "training_config": self.config.asked(),
-            "resolved_config": dict.fromkeys(schema.SECTIONS["resolved_config"]) | reasons,
-            "performance_metrics": dict.fromkeys(schema.SECTIONS["performance_metrics"]) | reasons,
-            "memory_metrics": dict.fromkeys(schema.SECTIONS["memory_metrics"]) | reasons,
-            "energy_metrics": dict.fromkeys(schema.SECTIONS["energy_metrics"])
-            | {"reasons": dict.fromkeys(schema.SECTIONS["energy_metrics"], NO_ENERGY)},
-            **{key: [] for key in schema.SAMPLES},
-            "fingerprint": dict.fromkeys(schema.SECTIONS["fingerprint"]) | reasons,
-            "provenance": provenance,
-            "repeats": self.rule.as_dict(),
         }
+        for section, keys in schema.SECTIONS.items():
+            # one reason for all keys: nothing of the section is known
+            result[section] = dict.fromkeys(keys) | {"reasons": {"*": reason or "not measured"}}
+        result["training_config"] = self.config.asked()
+        result["energy_metrics"] = schema.unknown("energy_metrics", NO_ENERGY)
+        result["provenance"] = provenance
+        result["repeats"] = self.rule.as_dict()
+        for key in schema.SAMPLES:
+            result[key] = []
+        return result
 
 
 def machine(config: RunConfig) -> str:
@@ -152,8 +150,10 @@ def machine(config: RunConfig) -> str:
 
     It is the same on all nodes of a job, and under Slurm on whichever nodes the job gets the next time.
     """
-    of_several = f"{config.nodes} nodes at {config.master_addr}" if config.nodes > 1 else platform.node()
-    return os.environ.get("TPRIMAT_MACHINE") or of_several
+    named = os.environ.get("TPRIMAT_MACHINE")
+    if named:
+        return named
+    return f"{config.nodes} nodes at {config.master_addr}" if config.nodes > 1 else platform.node()
 
 
 def utc_now() -> str:
@@ -180,10 +180,14 @@ def set_aside(path: Path) -> int:
     overwritten after somebody removed an earlier one.
     """
     kept = path.parent / store.SUPERSEDED
-    numbered = (re.fullmatch(r".*_attempt(\d+)", old.stem) for old in kept.glob(f"{path.stem}_attempt*.json"))
-    last = max((int(match[1]) for match in numbered if match), default=0)
+    last = 0
+    for earlier in kept.glob(f"{path.stem}_attempt*.json"):
+        number = re.fullmatch(r".*_attempt(\d+)", earlier.stem)
+        if number:
+            last = max(last, int(number[1]))
     if not path.exists():
         return last + 1
+    # the result keeps its own number, which is larger where earlier attempts left no result
     number = max(last + 1, _attempt_of(path))
     kept.mkdir(exist_ok=True)
     note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
@@ -203,6 +207,7 @@ def reserve(result_path: Path) -> None:
     path = _reserve_path(result_path)
     with path.open("wb") as file:
         try:
+            # truncating would reserve nothing: a sparse file takes no blocks
             os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
         except OSError:
             path.unlink()
@@ -235,10 +240,16 @@ def disk_reason(error: BaseException, folders: Sequence[Path]) -> str | None:
     An error names a file only if it could not be opened. Without a name, the reason names the folder whose disk has
     the least space free.
     """
-    for cause in (one for one in causes(error) if isinstance(one, OSError)):
-        number = errno.ENOSPC if cause.errno is None and _NUMPY.search(str(cause)) else cause.errno
+    for cause in causes(error):
+        if not isinstance(cause, OSError):
+            continue
+        number = cause.errno
+        if number is None and _NUMPY.search(str(cause)):
+            number = errno.ENOSPC
         if number in DISK_SENTENCES:
-            folder = Path(cause.filename).parent if isinstance(cause.filename, str) else min(folders, key=_free)
+            folder = min(folders, key=_free)
+            if isinstance(cause.filename, str):
+                folder = Path(cause.filename).parent
             return DISK_SENTENCES[number].format(folder=folder, free=_free(folder))
     return None
 

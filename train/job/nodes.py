@@ -69,10 +69,16 @@ def gather(job: Job, identity: str, limit_seconds: float, stop: processes.StopRe
     for stale in (place / "start.json", *place.glob("ended*.json")):
         stale.unlink(missing_ok=True)
     here = _wait_for_all(job, limit_seconds, stop)
-    meeting = Meeting(job.attempt, secrets.token_hex(6), (platform.node(), *(node["host"] for node in here.values())))
-    others = [f"node {node} ({one['host']})" for node, one in here.items() if one["identity"] != identity]
-    error = f"{', '.join(others)}: not the settings, data or code of node 0; make them equal" if others else None
-    nonces = {str(node): one["nonce"] for node, one in here.items()}
+    hosts, nonces, different = [platform.node()], {}, []
+    for node, announced in here.items():
+        hosts.append(announced["host"])
+        nonces[str(node)] = announced["nonce"]
+        if announced["identity"] != identity:
+            different.append(f"node {node} ({announced['host']})")
+    error = None
+    if different:
+        error = f"{', '.join(different)}: not the settings, data or code of node 0; make them equal"
+    meeting = Meeting(job.attempt, secrets.token_hex(6), tuple(hosts))
     write_json(asdict(meeting) | {"nonces": nonces, "error": error}, place / "start.json", is_ours=anything)
     if error is not None:
         files = [place / f"node{node}.json" for node in here]  # each node removes its own when it has read that
@@ -89,6 +95,7 @@ def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -
     def are_there() -> bool:
         for node in set(range(1, job.config.nodes)) - here.keys():
             current = _read(folder(job) / f"node{node}.json")
+            # a node that waits rewrites its file; one of an earlier job stays as it is
             if current is not None and current != first.setdefault(node, current):
                 here[node] = current
         return len(here) == job.config.nodes - 1
@@ -145,23 +152,32 @@ def collect_endings(job: Job, meeting: Meeting, ending: Ending, stop: processes.
     others = range(1, job.config.nodes)
 
     def are_there() -> bool:
-        found = {node: _read(folder(job) / f"ended{node}.json") for node in others}
-        reports.update({node: one for node, one in found.items() if one and one["session"] == meeting.session})
+        for node in others:
+            # one of an earlier session of the job may still be there
+            report = _read(folder(job) / f"ended{node}.json")
+            if report and report["session"] == meeting.session:
+                reports[node] = report
         return len(reports) == len(others)
 
+    # a node that died does not report, so the wait ends after a while
     processes.wait_until(are_there, ENDINGS_SECONDS, stop, POLL_SECONDS / 2)
-    overdue = (
-        f"node {node} ({meeting.hosts[node]}): {one['overdue']}" for node, one in reports.items() if one["overdue"]
-    )
-    signals = {int(rank): Signals(number) for one in reports.values() for rank, number in one["signals"].items()}
+    last_lines, overdue, oom_kills = list(ending.last_lines), ending.overdue, ending.kernel_oom_kills
+    signals = dict(ending.signals)
+    for node, report in reports.items():
+        last_lines += [f"node {node}: {line}" for line in report["last_lines"]]
+        if report["overdue"] and overdue is None:
+            overdue = f"node {node} ({meeting.hosts[node]}): {report['overdue']}"
+        oom_kills += report["kernel_oom_kills"]
+        for rank, number in report["signals"].items():
+            signals.setdefault(int(rank), Signals(number))
+    failures = [_failure(node, meeting, reports.get(node), ending) for node in others]
     return replace(
         ending,
-        last_lines=ending.last_lines
-        + [f"node {node}: {line}" for node in reports for line in reports[node]["last_lines"]],
-        overdue=ending.overdue or next(overdue, None),
-        signals=signals | ending.signals,
-        kernel_oom_kills=ending.kernel_oom_kills + sum(one["kernel_oom_kills"] for one in reports.values()),
-        nodes=[line for node in others if (line := _failure(node, meeting, reports.get(node), ending)) is not None],
+        last_lines=last_lines,
+        overdue=overdue,
+        signals=signals,
+        kernel_oom_kills=oom_kills,
+        nodes=[failure for failure in failures if failure is not None],
     )
 
 
@@ -171,6 +187,7 @@ def close(job: Job) -> None:
 
 
 def _failure(node: int, meeting: Meeting, report: dict[str, Any] | None, ending: Ending) -> str | None:
+    """Return how another node failed, None if it did not; without a report that is unknown where node 0 ended well."""
     who = f"node {node} ({meeting.hosts[node]})"
     if report is None:
         if ending.exit_code == 0 or ending.stopped_by is not None:
@@ -181,7 +198,9 @@ def _failure(node: int, meeting: Meeting, report: dict[str, Any] | None, ending:
     code = int(report["exit_code"])
     if code == 0:
         return None
-    return f"{'the launcher of the ranks on ' if code < 0 else ''}{who} {processes.how_ended(code)}"
+    if code < 0:
+        who = f"the launcher of the ranks on {who}"
+    return f"{who} {processes.how_ended(code)}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -14,11 +14,12 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from train.job.job import Job, disk_reason, log_path, release_reserve, remove_leftovers, set_aside
+from train.job.job import Draft, Job, disk_reason, log_path, release_reserve, remove_leftovers, set_aside
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
 from train.machine.gpus import cpu_capacity_gb
+from utils import frameworks
 from utils.memory.estimate import FRAMEWORKS, estimate, usable_gb
 from utils.models import ModelSpec
 from utils.results import store
@@ -26,7 +27,7 @@ from utils.settings.config import RunConfig
 
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)
 """Signals that explain the errors of the other ranks. SIGABRT does not: collective libraries abort on such errors."""
-Completion = Callable[[dict[str, Any]], dict[str, Any]]
+Completion = Callable[[Draft], Draft]
 """Function that returns a result with what is known of it only when its ranks have ended."""
 
 
@@ -39,12 +40,12 @@ class Attempt:
     command: str
     started_utc: str
 
-    def empty_result(self, status: str, reason: str | None) -> dict[str, Any]:
+    def empty_result(self, status: str, reason: str | None) -> Draft:
         """Return a result of this attempt without measurements."""
         return self.job.empty_result(status, reason, self.identity, self.command, self.started_utc)
 
 
-def write_of_rank(attempt: Attempt, result: dict[str, Any]) -> bool:
+def write_of_rank(attempt: Attempt, result: Draft) -> bool:
     """Write the result of a rank and return True, unless there is one: the first rank that fails knows the cause.
 
     Raises OSError where the disk refuses, and ResultError if OUTPUT_DIR is gone, which is not made anew.
@@ -53,6 +54,7 @@ def write_of_rank(attempt: Attempt, result: dict[str, Any]) -> bool:
     path = attempt.job.result_path
     if result["status"] != "ok":
         release_reserve(path)
+    # a rank that fails later sees consequences of the first failure: the first account stays
     is_written = store.write(result, path, replace=False)
     release_reserve(path)
     return is_written
@@ -69,8 +71,8 @@ def finalize_result(
 
     The account is that of the process that started the launcher (the matrix), or of Slurm. `before` is the `stamp` of
     the result before the start; a file that still has it belongs to an earlier attempt. `reason` is for a launcher that
-    left no result; its `status` is `failed` if it is None, which else means the launcher's own. `cause` is an end from
-    outside, which the launcher cannot know.
+    left no result. Without a `status` such a result is `failed`, and a result in the file keeps the launcher's status.
+    `cause` is an end from outside, which the launcher cannot know.
 
     | account | no result of this attempt | an ok result | any other result |
     |---|---|---|---|
@@ -84,14 +86,17 @@ def finalize_result(
     path = attempt.job.result_path
     if stamp(path) in (None, before):
         remove_leftovers(path)
-        renumbered = _renumbered(attempt)
-        store.write(_with_verdict(renumbered, status or "failed", reason), path)
-    elif cause is not None and (written := store.read(path))["status"] != "ok":
-        both = f"{cause}; its launcher says: {written['reason']}"
-        store.write(_with_verdict(attempt, status or written["status"], both, written), path)
+        store.write(_renumbered(attempt).empty_result(status or "failed", reason), path)
+        return
+    if cause is None:
+        return
+    written = store.read(path)
+    if written["status"] != "ok":
+        reason = f"{cause}; its launcher says: {written['reason']}"
+        store.write(written | {"status": status or written["status"], "reason": reason}, path)
 
 
-def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Completion = lambda result: result) -> str:
+def settle(attempt: Attempt, account: Draft | Ending, complete: Completion = lambda result: result) -> str:
     """Assemble the result of a job whose ranks have ended, write it once, and return its status.
 
     The status is printed with the reason on stderr unless it is ok.
@@ -115,6 +120,7 @@ def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Complet
         try:
             store.write(complete(result), job.result_path)
         except (OSError, store.ResultError) as error:
+            # a result that a rank has written is worth more than what the launcher would add
             if not stays:
                 raise
             for missing in ("energy of the job is", "conditions of the job are"):
@@ -139,7 +145,10 @@ def exit_code(ending: Ending, status: str) -> int:
         return SIGNAL_EXIT_CODE + ending.stopped_by
     if status == "timeout":
         return TIMEOUT_EXIT_CODE
-    return 0 if status == "ok" else max(ending.exit_code, 0) or 1
+    if status == "ok":
+        return 0
+    # a launcher that a signal ended has a negative code, and one that ended well can still have failed its job
+    return ending.exit_code if ending.exit_code > 0 else 1
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
@@ -157,7 +166,7 @@ def _require_output(job: Job) -> None:
         raise store.ResultError(f"OUTPUT_DIR={output} was deleted or renamed while the job ran")
 
 
-def _assembled(attempt: Attempt, account: dict[str, Any] | Ending) -> tuple[dict[str, Any], bool]:
+def _assembled(attempt: Attempt, account: Draft | Ending) -> tuple[Draft, bool]:
     """Return the result that follows from the account of the launcher, and whether it is the one in the file."""
     _require_output(attempt.job)
     path = attempt.job.result_path
@@ -171,34 +180,37 @@ def _assembled(attempt: Attempt, account: dict[str, Any] | Ending) -> tuple[dict
         return written, True
     status, reason = verdict
     if status == "oom":
-        reason += f"; {advice_of(attempt.job, written['gpu_info'] if written else {})}"
+        gpu_info = written["gpu_info"] if written else {}
+        reason += f"; {advice_of(attempt.job, gpu_info)}"
     if account.log_error:
         reason += f"\nthe log is incomplete: {account.log_error}"
-    return _with_verdict(attempt, status, reason, written), False
+    result = written or attempt.empty_result(status, reason)
+    return result | {"status": status, "reason": reason}, False
 
 
 def _renumbered(attempt: Attempt) -> Attempt:
     """Return the attempt under its own number, with the result of an earlier one set aside."""
     number = set_aside(attempt.job.result_path)
+    # a launcher that was killed before it wrote a result has left a log under its number
     while log_path(attempt.job.numbered(number + 1)).exists():
         number += 1
     return replace(attempt, job=attempt.job.numbered(number))
 
 
-def _with_verdict(attempt: Attempt, status: str, reason: str, written: dict[str, Any] | None = None) -> dict[str, Any]:
-    return (written or attempt.empty_result(status, reason)) | {"status": status, "reason": reason}
-
-
-def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] | None:
+def _verdict(ending: Ending, written: Draft | None) -> tuple[str, str] | None:
     """Return status and reason where the launcher overrules the ranks, None where their result stays."""
     status = written["status"] if written else None
     if ending.stopped_by is not None:
-        return None if status == "ok" else ("failed", f"interrupted by {ending.stopped_by.name} {_where(ending)}")
+        if status == "ok":
+            return None  # all was measured before the signal
+        return "failed", f"interrupted by {ending.stopped_by.name} {_where(ending)}"
     if ending.overdue is not None:
-        done = "the result was written, but the ranks did not end; " if status == "ok" else ""
-        return "timeout", done + ending.overdue
+        if status == "ok":
+            return "timeout", f"the result was written, but the ranks did not end; {ending.overdue}"
+        return "timeout", ending.overdue
     if status in ("oom", "nan"):
-        return None
+        return None  # a rank knows the cause, and the launcher sees its consequences only
+    # before the exit code, which is torchrun's own and the same for every failure of a rank
     crashed = {rank: number for rank, number in ending.signals.items() if number in CRASHES}
     if crashed:
         return _crash(ending, crashed, written)
@@ -210,22 +222,27 @@ def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] 
     if status == "ok" and (ending.data_error or ending.log_error):
         return "failed", f"the result was complete, but {ending.data_error or 'not its log'}"
     if ending.nodes and written:
-        before = "the result was complete, then " if status == "ok" else f"{written['reason'].strip()}\n"
+        before = "the result was complete, then "
+        if status != "ok":
+            before = written["reason"].strip() + "\n"
         return "failed", before + "; ".join(ending.nodes)
     return None
 
 
-def _crash(ending: Ending, crashed: dict[int, Signals], written: dict[str, Any] | None) -> tuple[str, str]:
+def _crash(ending: Ending, crashed: dict[int, Signals], written: Draft | None) -> tuple[str, str]:
     ranks = ", ".join(f"rank {rank} {how_ended(-number)}" for rank, number in sorted(crashed.items()))
     reason = f"{ranks} {_where(ending)}"
-    is_oom = ending.kernel_oom_kills > 0 and Signals.SIGKILL in crashed.values()
-    if is_oom:
-        reason += f"; the kernel ended {ending.kernel_oom_kills} process(es) for want of memory meanwhile"
-    elif Signals.SIGKILL in crashed.values():
-        reason += "; not by this suite, and not for want of memory by the kernel's own count"
+    status = "failed"
+    if Signals.SIGKILL in crashed.values():
+        if ending.kernel_oom_kills > 0:
+            status = "oom"
+            reason += f"; the kernel ended {ending.kernel_oom_kills} process(es) for want of memory meanwhile"
+        else:
+            reason += "; not by this suite, and not for want of memory by the kernel's own count"
     if written and written["reason"]:
-        reason += "; the other ranks then ended with: " + written["reason"].strip().splitlines()[-1]
-    return "oom" if is_oom else "failed", reason
+        last_line = written["reason"].strip().splitlines()[-1]
+        reason += f"; the other ranks then ended with: {last_line}"
+    return status, reason
 
 
 def _how(ending: Ending) -> str:
@@ -235,13 +252,17 @@ def _how(ending: Ending) -> str:
 
 def _where(ending: Ending) -> str:
     step = ending.last_step
-    return progress(step) + (f" (loss {step.loss:.4f}, {step.memory_gb:.1f} GB)" if step else "")
+    if step is None:
+        return progress(step)
+    return f"{progress(step)} (loss {step.loss:.4f}, {step.memory_gb:.1f} GB)"
 
 
 def advice_of(job: Job, gpu_info: Mapping[str, Any]) -> str:
     """Return `advice` for a job that ran out of memory on the device of a result's `gpu_info`."""
-    is_cpu = job.config.platform == "cpu"
-    return advice(job, cpu_capacity_gb(job.config.ranks_per_node)[0] if is_cpu else gpu_info.get("total_memory_gb"))
+    if job.config.platform == "cpu":
+        capacity_gb, _ = cpu_capacity_gb(job.config.ranks_per_node)
+        return advice(job, capacity_gb)
+    return advice(job, gpu_info.get("total_memory_gb"))
 
 
 def largest_micro_batch(
@@ -257,11 +278,15 @@ def largest_micro_batch(
     It divides GBS / DP, so that GA is an integer. After an out-of-memory error, `below=MBS` returns a smaller one.
     """
     share = config.global_batch_size // config.data_parallel_size
-    largest = config.micro_batch_size if below is None else min(config.micro_batch_size, below - 1)
-    for size in (size for size in range(largest, 0, -1) if share % size == 0):
-        smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
-        if estimate(smaller, framework, spec).total_gb <= capacity_gb:
-            return size
+    largest = config.micro_batch_size
+    if below is not None:
+        largest = min(largest, below - 1)
+    for size in range(largest, 0, -1):
+        if share % size == 0:
+            # the global batch stays, so that the training is the same work
+            smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
+            if estimate(smaller, framework, spec).total_gb <= capacity_gb:
+                return size
     return None
 
 
@@ -279,6 +304,8 @@ def advice(job: Job, capacity_gb: float | None) -> str:
     usable = usable_gb(capacity_gb, config.platform)
     size = largest_micro_batch(config, framework, spec, usable, below=config.micro_batch_size)
     if size is None:
-        more = "use more GPUs" if framework == "hf" else f"raise {'EP' if spec.num_experts else 'TP'} or PP"
+        more = "use more GPUs"
+        if frameworks.of(framework).parallelism:
+            more = f"raise {'EP' if spec.num_experts else 'TP'} or PP"
         return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: {more}, or lower SL"
     return f"{needed} of {capacity_gb:.1f} GB at MBS={config.micro_batch_size}; MBS={size} should fit"

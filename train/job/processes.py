@@ -240,6 +240,7 @@ class Child:
         """End all processes below this one, read the last output, and return the exit code of the command."""
         end_descendants(grace_seconds)
         exit_code = self.process.wait()
+        # with a limit: a process that left the tree may hold the pipe open
         self._reader.join(LAST_OUTPUT_SECONDS)
         return exit_code
 

@@ -28,49 +28,144 @@ ENV_NAMES = "TPRIMAT_ENV_NAMES"
 NAMES = frozenset(
     (
         # processes and terminals: environ(7), ld.so(8), glibc's manual
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP"),
-        *("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_BIND_NOW", "GLIBC_TUNABLES"),
-        *("TERM", "COLUMNS", "LINES", "NO_COLOR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "PWD",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "LD_BIND_NOW",
+        "GLIBC_TUNABLES",
+        "TERM",
+        "COLUMNS",
+        "LINES",
+        "NO_COLOR",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
         # Python and its environments: python(1), venv, conda; caches of packages that NeMo imports
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"),
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "MPLCONFIGDIR",
+        "NUMBA_CACHE_DIR",
         # compilers, for torch.compile, Triton and extensions: torch/_inductor, torch/utils/cpp_extension.py
-        *("CC", "CXX", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "MAX_JOBS"),
+        "CC",
+        "CXX",
+        "CPATH",
+        "CPLUS_INCLUDE_PATH",
+        "LIBRARY_PATH",
+        "MAX_JOBS",
         # torchrun and torch.distributed: torch/distributed/run.py and rendezvous.py
-        *(
-            "MASTER_ADDR",
-            "MASTER_PORT",
-            "RANK",
-            "WORLD_SIZE",
-            "LOCAL_RANK",
-            "LOCAL_WORLD_SIZE",
-            "LOGLEVEL",
-            "USE_LIBUV",
-        ),
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "LOGLEVEL",
+        "USE_LIBUV",
         # CPU kernels and profilers of torch: ATen/cpu, torch/profiler
-        *("ATEN_CPU_CAPABILITY", "TEARDOWN_CUPTI", "DISABLE_CUPTI_LAZY_REINIT"),
+        "ATEN_CPU_CAPABILITY",
+        "TEARDOWN_CUPTI",
+        "DISABLE_CUPTI_LAZY_REINIT",
         # caches and offline mode of huggingface_hub, datasets and tokenizers; never its tokens or its address
-        *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "HF_MODULES_CACHE"),
-        *("TOKENIZERS_PARALLELISM", "XLA_FLAGS"),
+        "HF_HOME",
+        "HF_HUB_CACHE",
+        "HF_HUB_OFFLINE",
+        "HF_DATASETS_CACHE",
+        "HF_DATASETS_OFFLINE",
+        "HF_MODULES_CACHE",
+        "TOKENIZERS_PARALLELISM",
+        "XLA_FLAGS",
         # this suite: shell/lib/passed.sh, train/slurm.py, train/job/nodes.py, train/prim/install.py
-        *("PLATFORM", "GPUS_PER_NODE", "TPRIMAT_MACHINE", "TPRIMAT_HOSTS", "TPRIMAT_IN_CONTAINER", "TPRIMAT_IMAGE"),
-        *("TPRIMAT_IMAGE_DIGEST", "TPRIMAT_GIT_COMMIT", "TPRIMAT_GIT_DIRTY", "TPRIMAT_SYSROOT", ENV_NAMES),
+        "PLATFORM",
+        "GPUS_PER_NODE",
+        "TPRIMAT_MACHINE",
+        "TPRIMAT_HOSTS",
+        "TPRIMAT_IN_CONTAINER",
+        "TPRIMAT_IMAGE",
+        "TPRIMAT_IMAGE_DIGEST",
+        "TPRIMAT_GIT_COMMIT",
+        "TPRIMAT_GIT_DIRTY",
+        "TPRIMAT_SYSROOT",
+        ENV_NAMES,
     )
 )
 PREFIXES = (
-    *("LC_", "PYTHON"),
+    "LC_",
+    "PYTHON",
     # cores and memory of the host: OpenMP, MKL, BLAS, allocators
-    *("OMP_", "GOMP_", "KMP_", "MKL_", "BLIS_", "NUMEXPR_", "NVPL_", "MALLOC_", "TCMALLOC_"),
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "BLIS_",
+    "NUMEXPR_",
+    "NVPL_",
+    "MALLOC_",
+    "TCMALLOC_",
     # torch, its compilers and its profiler
-    *("TORCH", "PYTORCH_", "TRITON_", "GLOO_", "KINETO_", "AOT"),
+    "TORCH",
+    "PYTORCH_",
+    "TRITON_",
+    "GLOO_",
+    "KINETO_",
+    "AOT",
     # NVIDIA: CUDA and its libraries, NCCL, TransformerEngine, profilers, driver and container
-    *("CUDA", "CUBLAS", "CUDNN", "NVIDIA_", "NCCL_", "NVTE_", "NVSHMEM_", "NSYS_", "CUPTI_", "SHARP_"),
-    *("NVTX_INJECTION", "QUADD_INJECTION"),  # by which nsys follows child processes
+    "CUDA",
+    "CUBLAS",
+    "CUDNN",
+    "NVIDIA_",
+    "NCCL_",
+    "NVTE_",
+    "NVSHMEM_",
+    "NSYS_",
+    "CUPTI_",
+    "SHARP_",
+    "NVTX_INJECTION",
+    "QUADD_INJECTION",  # by which nsys follows child processes
     # AMD: ROCm and its libraries, RCCL, Composable Kernel, AITER, profilers
-    *("HIP", "HSA_", "ROC", "RCCL_", "MIOPEN_", "AMD_", "AMDGPU_", "GPU_", "TENSILE_", "CK_", "AITER_", "RSMI_"),
+    "HIP",
+    "HSA_",
+    "ROC",
+    "RCCL_",
+    "MIOPEN_",
+    "AMD_",
+    "AMDGPU_",
+    "GPU_",
+    "TENSILE_",
+    "CK_",
+    "AITER_",
+    "RSMI_",
     # networks: UCX, UCC, libfabric, OpenMPI and HPC-X, PMI, libibverbs, Slingshot, MSCCL++
-    *("UCX_", "UCC_", "FI_", "OMPI_", "OPAL_", "HPCX_", "PMI_", "PMIX_", "IBV_", "MLX5_", "SLINGSHOT_", "MSCCLPP_"),
+    "UCX_",
+    "UCC_",
+    "FI_",
+    "OMPI_",
+    "OPAL_",
+    "HPCX_",
+    "PMI_",
+    "PMIX_",
+    "IBV_",
+    "MLX5_",
+    "SLINGSHOT_",
+    "MSCCLPP_",
     # frameworks: Megatron-core and attention kernels, NeMo, Primus, transformers, accelerate, Lightning's Slurm plug-in
-    *("MEGATRON_", "FLASH_ATT", "NEMO", "PRIMUS_", "TRANSFORMERS_", "ACCELERATE_", "SLURM_"),
+    "MEGATRON_",
+    "FLASH_ATT",
+    "NEMO",
+    "PRIMUS_",
+    "TRANSFORMERS_",
+    "ACCELERATE_",
+    "SLURM_",
 )
 
 
@@ -83,9 +178,10 @@ class Selected:
 
     def warnings(self, receiver: str = "the ranks") -> list[str]:
         """Return one line with the names that are withheld, without their values; an empty list if there are none."""
+        if not self.withheld:
+            return []
         names = redact.text(", ".join(self.withheld))
-        line = f"environment: not passed to {receiver}, because name or value looks like a secret: {names}"
-        return [line] * bool(self.withheld)
+        return [f"environment: not passed to {receiver}, because name or value looks like a secret: {names}"]
 
 
 def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> Selected:
@@ -98,13 +194,16 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
         raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
     allowed = NAMES.union(names, asked)
     beginnings = (*PREFIXES, *prefixes)
-    known = {
-        name: value
-        for name, value in sorted(environ.items())
-        if name in allowed or name.startswith(beginnings) or SPEED_VARIABLES.match(name)
-    }
-    withheld = tuple(name for name, value in known.items() if _may_be_secret(name, value, environ))
-    return Selected({name: value for name, value in known.items() if name not in withheld}, withheld)
+    passed, withheld = {}, []
+    for name, value in sorted(environ.items()):
+        if not (name in allowed or name.startswith(beginnings) or SPEED_VARIABLES.match(name)):
+            continue
+        if _may_be_secret(name, value, environ):
+            # its name is recorded, so that a missing variable can be explained
+            withheld.append(name)
+        else:
+            passed[name] = value
+    return Selected(passed, tuple(withheld))
 
 
 def _may_be_secret(name: str, value: str, environ: Mapping[str, str]) -> bool:

@@ -67,12 +67,14 @@ class OutputReader:
 
     def _read_report(self, line: str) -> None:
         self._is_forced = self._is_forced or _FORCED in line
-        if match := _FAILED_RANK.match(line):
-            self._failed_rank = int(match["rank"])
-        elif (match := _FAILED_EXIT.match(line)) and self._failed_rank is not None:
-            number = -int(match["code"])
-            torchrun_did = number == Signals.SIGTERM or (number == Signals.SIGKILL and self._is_forced)
-            if number > 0 and not torchrun_did:
+        rank, code = _FAILED_RANK.match(line), _FAILED_EXIT.match(line)
+        if rank is not None:
+            self._failed_rank = int(rank["rank"])
+        elif code is not None and self._failed_rank is not None:
+            number = -int(code["code"])
+            # torchrun ends the other ranks after the first failure; their signals explain nothing
+            of_torchrun = (Signals.SIGTERM, Signals.SIGKILL) if self._is_forced else (Signals.SIGTERM,)
+            if number > 0 and number not in of_torchrun:
                 self.signals[self._failed_rank] = Signals(number)
 
 

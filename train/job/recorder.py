@@ -14,6 +14,7 @@ the milliseconds by which the machines' clocks differ.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import resource
@@ -138,10 +139,11 @@ class ExpertTokens:
         """Reason where the counts could not be added up."""
         self._counts: Any = 0
         for module, count in routers:
-            module.register_forward_hook(lambda _, __, output, count=count: self._add(count(output)))
+            module.register_forward_hook(functools.partial(self._add, count))
 
-    def _add(self, counts: Any) -> None:
-        self._counts = self._counts + counts.detach().long()
+    def _add(self, count: Callable[[Any], Any], module: Any, inputs: Any, output: Any) -> None:
+        """Add the counts of one forward pass of a router; the arguments after the first are those of torch's hooks."""
+        self._counts = self._counts + count(output).detach().long()
 
     def end_step(self) -> None:
         """Keep the counts of the step that has just ended."""
@@ -158,9 +160,13 @@ class ExpertTokens:
 
     def section(self, chosen_in_a_step: int) -> dict[str, Any]:
         """Return the section `experts` of a result; a step chooses tokens x layers x experts of a token times."""
-        shares = [[count / sum(step) for count in step] for step in self.of_all_ranks]
+        shares = []
+        for step in self.of_all_ranks:
+            total = sum(step)
+            shares.append([count / total for count in step])
+        by_expert = zip(*shares, strict=True)
         return {
-            "tokens": [round(sum(column) * chosen_in_a_step) for column in zip(*shares, strict=True)],
+            "tokens": [round(sum(of_steps) * chosen_in_a_step) for of_steps in by_expert],
             "fullest_share": [max(step) for step in shares],
         }
 
@@ -214,12 +220,14 @@ class StepRecorder:
     def start(self) -> None:
         """Start the clock of the first step."""
         self.device.synchronize()
+        # after the wait: what building left in the device's queue is no part of the first step
         self._loop_started = self._step_started = time.perf_counter()
         self._turn_profile()
 
     @property
     def excluded_steps(self) -> dict[int, str]:
         """Reason of each finished step that is no sample, by its number."""
+        # a training that failed has not reached all of them
         return {step: PROFILED for step in self._profiled if step <= self.steps_done}
 
     def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -233,6 +241,7 @@ class StepRecorder:
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         asked = time.perf_counter()
         for batch in batches:
+            # the time from `yield` to the next request is the training's, not the loader's
             self._waited_seconds += time.perf_counter() - asked
             yield batch
             asked = time.perf_counter()
@@ -253,17 +262,22 @@ class StepRecorder:
         is_profiled = step in self._profiled
         if is_profiled:
             self.profile.end_step()
+        # after the clock has been read: copying both to the host is no part of the step
         loss_value, norm = self._read(loss, grad_norm)
         learning_rate = float(learning_rate)
         if is_profiled:
             self.profiled_seconds.append(seconds)
         else:
             self._add(step, ended, seconds, loss_value, norm, learning_rate)
-        self.steps_done, self._waited_seconds = step, 0.0
+        # also of a step whose loss is not finite: it is recorded before the error
+        self.steps_done = step
+        self._waited_seconds = 0.0
         if self.experts is not None:
             self.experts.end_step()
-        if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
+        is_loss_finite = loss is None or math.isfinite(loss_value)  # NaN where this rank has no loss
+        if not is_loss_finite or not math.isfinite(norm):
             raise NonFiniteError(f"step {step}: loss {loss_value}, gradient norm {norm}")
+        # printed while the clock stands, which the statement after it starts again
         if self.is_reporter:
             self._print_progress(step, None if is_profiled else seconds, loss_value)
         self._step_started = time.perf_counter()
@@ -300,17 +314,17 @@ class StepRecorder:
         self._loop_started = self._step_started - self.loop_seconds  # the loop's clock stands during the profile
 
     def _read(self, loss: Any, grad_norm: Any) -> tuple[float, float]:
-        """Return both as numbers. Each reading of a GPU waits for a copy, so that two tensors are copied together; on a
-        CPU this would take longer than reading both.
-        """
-        if not isinstance(self.device, CpuDevice) and loss is not None:
+        """Return both as numbers, the loss as NaN where this rank has none."""
+        if loss is None:
+            return math.nan, float(grad_norm)
+        if not isinstance(self.device, CpuDevice):
             import torch
 
+            # each reading of a GPU waits for a copy, so two tensors are copied together
             if isinstance(loss, torch.Tensor) and type(loss) is type(grad_norm) and loss.device == grad_norm.device:
                 together = torch.stack([tensor.detach().double().reshape(()) for tensor in (loss, grad_norm)])
-                first, second = together.tolist()
-                return first, second
-        return math.nan if loss is None else float(loss), float(grad_norm)
+                loss, grad_norm = together.tolist()
+        return float(loss), float(grad_norm)
 
     def merge_ranks(self, loss_group: Any = None) -> None:
         """After the last step: average losses over `loss_group` (data-parallel ranks), take the largest memory figures
@@ -334,16 +348,16 @@ class StepRecorder:
         losses = torch.tensor(self.samples.loss_values, dtype=torch.float64, device=where)
         distributed.all_reduce(losses, group=loss_group)
         self.samples.loss_values = (losses / distributed.get_world_size(loss_group)).tolist()
+        # one collective for both: a figure of the memory that is unknown on one rank is unknown of all
         figures = (self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb)
-        memory = [math.inf if figure is None else figure for figure in figures]  # unknown on one rank is unknown of all
-        waits = [UNKNOWN if wait is None else wait for wait in self.samples.data_wait_seconds]
-        largest = torch.tensor([*memory, *waits], dtype=torch.float64, device=where)
+        memory = _as_numbers(figures, unknown=math.inf)
+        waits = _as_numbers(self.samples.data_wait_seconds, unknown=UNKNOWN)
+        largest = torch.tensor(memory + waits, dtype=torch.float64, device=where)
         distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
-        memory, waits = largest[:3].tolist(), largest[3:].tolist()
-        self.samples.data_wait_seconds = [None if wait == UNKNOWN else wait for wait in waits]
-        self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = (
-            None if figure == math.inf else figure for figure in memory
-        )
+        of_all_ranks = largest.tolist()
+        memory = _from_numbers(of_all_ranks[: len(figures)], unknown=math.inf)
+        self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = memory
+        self.samples.data_wait_seconds = _from_numbers(of_all_ranks[len(figures) :], unknown=UNKNOWN)
         self.memory_scope = "largest over ranks"
 
     def note_memory(self) -> None:
@@ -358,12 +372,23 @@ class StepRecorder:
         count = len(self.samples.steps)
         memory_gb = self.samples.allocated_gb[-1] if count else self.device.allocated_gb()
         if seconds is None:
-            self._stream.write(format_profiled(self._title, step, self.total_steps, loss, memory_gb))
+            line = format_profiled(self._title, step, self.total_steps, loss, memory_gb)
         else:
-            self._seconds_after_first += seconds if count > 1 else 0.0
-            average = self._seconds_after_first / (count - 1) if count > 1 else seconds
-            self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
+            average = seconds
+            if count > 1:  # the first step compiles and warms up, so it is in no average but its own
+                self._seconds_after_first += seconds
+                average = self._seconds_after_first / (count - 1)
+            line = format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb)
+        self._stream.write(line)
         self._stream.flush()
+
+
+def _as_numbers(values: Iterable[float | None], unknown: float) -> list[float]:
+    return [unknown if value is None else value for value in values]
+
+
+def _from_numbers(values: Iterable[float], unknown: float) -> list[float | None]:
+    return [None if value == unknown else value for value in values]
 
 
 def clock() -> dict[str, Any]:
@@ -371,6 +396,7 @@ def clock() -> dict[str, Any]:
     try:
         boot = BOOT_ID.read_text().strip()
     except OSError:
+        # a container may hide /proc; then only the time of day relates two clocks
         boot = ""
     return {"boot": boot, "unix_at_zero": time.time() - time.perf_counter()}
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from train.job.job import Job, disk_reason, utc_now
+from train.job.job import Draft, Job, disk_reason, utc_now
 from train.job.outcome import Attempt, advice_of, write_of_rank
 from train.job.recorder import (
     CLOCK_KEY,
@@ -72,6 +73,7 @@ class JobReport(AbstractContextManager["JobReport"]):
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
         try:
             self.check_complete()
+            # every earlier result was set aside, so a file here is of another launcher or of a rank that failed
             if not write_of_rank(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:
@@ -81,19 +83,23 @@ class JobReport(AbstractContextManager["JobReport"]):
     def _report_failure(self, error: BaseException) -> None:
         status, reason = self.classified(error)
         if status == "oom":
-            held, why = attempt(lambda: memory_at(self.recorder.device if self.recorder else None))
-            reason += f"\n{held or f'the memory in use is unknown ({why})'}; {advice_of(self.job, self.gpu_info)}"
+            device = self.recorder.device if self.recorder else None
+            held, why = attempt(lambda: memory_at(device))
+            if held is None:
+                held = f"the memory in use is unknown ({why})"
+            reason += f"\n{held}; {advice_of(self.job, self.gpu_info)}"
         write_of_rank(self._attempt, self.result(status, reason))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason of the error that ended the training."""
         text, config = str(error), self.job.config
-        lines = "".join(traceback.format_exception(error)).strip().splitlines()
-        reason = "\n".join(lines[-REASON_LINES:])
         if isinstance(error, NonFiniteError):
             return "nan", text
-        out_of_memory = "out of memory" in text.lower() or "can't allocate memory" in text.lower()
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
+        lines = "".join(traceback.format_exception(error)).strip().splitlines()
+        reason = "\n".join(lines[-REASON_LINES:])
+        # torch's own class is compared by name, because this module must not import torch
+        is_oom = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if is_oom or any(words in text.lower() for words in ("out of memory", "can't allocate memory")):
             return "oom", reason
         folders = [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))]
         return "failed", disk_reason(error, folders) or reason
@@ -113,103 +119,109 @@ class JobReport(AbstractContextManager["JobReport"]):
 
     def check_complete(self) -> None:
         """Raise IncompleteError where a step is missing."""
-        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
+        done = self.recorder.steps_done if self.recorder else 0
+        wanted = self.job.config.train_iterations
         if done != wanted:
             raise IncompleteError(f"the training ended after {done} of {wanted} steps")
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework has another value than was asked."""
-        asked = self.job.config.asked()
-        wrong = [
-            f"{key}: asked {asked[key]!r}, built {value!r}"
-            for key, value in self.resolved.items()
-            if key in asked and value is not None and asked[key] != value
-        ]
+        wrong = setting_differences(self.job.config.asked(), self.resolved)
         if wrong:
             raise MismatchError("the framework did not build what was asked: " + "; ".join(wrong))
 
-    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+    def result(self, status: str, reason: str | None) -> Draft:
         """Return the result with everything that is known so far."""
         result = self._attempt.empty_result(status, reason)
         result["warnings"] += self.warnings
-        for section, known in (
-            ("gpu_info", self.gpu_info),
-            ("resolved_config", self._with_settings_not_read_back()),
-            ("fingerprint", self.fingerprint),
-        ):
-            if known:
-                result[section] = known
+        # what a training that failed early did not know yet stays null, with the reason of the failure
+        if self.gpu_info:
+            result["gpu_info"] = self.gpu_info
+        if self.resolved:
+            result["resolved_config"] = self._with_settings_not_read_back()
+        if self.fingerprint:
+            result["fingerprint"] = self.fingerprint
         if self.recorder is not None and self.recorder.samples.steps:
             self._add_measurements(result, self.recorder)
         return result
 
     def _with_settings_not_read_back(self) -> dict[str, Any]:
         """Return `resolved` with null and a reason for each setting that the framework's reader does not know."""
-        if not self.resolved:
-            return {}
-        missing = [place.key for place in in_results().values() if place.kind and place.key not in self.resolved]
-        reasons = dict.fromkeys(missing, f"{self.job.framework} does not read this setting back")
-        return self.resolved | dict.fromkeys(missing) | {"reasons": self.resolved.get("reasons", {}) | reasons}
+        resolved, reasons = dict(self.resolved), dict(self.resolved.get("reasons", {}))
+        for place in in_results().values():
+            if place.kind and place.key not in resolved:
+                resolved[place.key] = None
+                reasons[place.key] = f"{self.job.framework} does not read this setting back"
+        return resolved | {"reasons": reasons}
 
-    def _add_measurements(self, result: dict[str, Any], recorder: StepRecorder) -> None:
+    def _add_measurements(self, result: Draft, recorder: StepRecorder) -> None:
         if recorder.peak_allocated_gb is None:
             recorder.note_memory()
         add_samples(result, recorder.samples, self.job.config, recorder.loop_seconds)
-        if excluded := recorder.excluded_steps:
+        excluded = recorder.excluded_steps
+        if excluded:
             result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
-        if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
+        warning = data_wait_warning(result["performance_metrics"]["data_wait_fraction"])
+        if warning is not None:
             result["warnings"].append(warning)
         if recorder.experts is not None:
             self._add_experts(result, recorder.experts)
-        reserved = recorder.peak_reserved_gb
-        of_profiler = ", the profiler's own included" if excluded and reserved is None else ""
-        figures = {
+        figures: dict[str, Any] = {
             "avg_memory_allocated_gb": recorder.avg_allocated_gb,
             "peak_memory_allocated_gb": recorder.peak_allocated_gb,
-            "peak_memory_reserved_gb": reserved,
+            "peak_memory_reserved_gb": recorder.peak_reserved_gb,
         }
-        reasons = {} if reserved is not None else {"peak_memory_reserved_gb": NO_ALLOCATOR}
+        source = f"{recorder.device.source}, {recorder.memory_scope}"
+        reasons = {}
+        if recorder.peak_reserved_gb is None:  # a process on a CPU, whose resident set holds the profiler as well
+            reasons["peak_memory_reserved_gb"] = NO_ALLOCATOR
+            if excluded:
+                source += ", the profiler's own included"
         if recorder.peak_allocated_gb is None:
-            reasons = dict.fromkeys(figures, recorder.why_no_memory or "another rank could not read it")
-            result["warnings"].append(f"memory: {reasons['peak_memory_allocated_gb']}")
-        source = f"{recorder.device.source}, {recorder.memory_scope}{of_profiler}"
-        result["memory_metrics"] = {**figures, "source": source, "reasons": reasons}
+            why = recorder.why_no_memory or "another rank could not read it"
+            reasons = dict.fromkeys(figures, why)
+            result["warnings"].append(f"memory: {why}")
+        result["memory_metrics"] = figures | {"source": source, "reasons": reasons}
 
-    def _add_experts(self, result: dict[str, Any], experts: ExpertTokens) -> None:
+    def _add_experts(self, result: Draft, experts: ExpertTokens) -> None:
         """Add the section `experts`, null with its reason where it is unknown; a training that failed has none."""
-        section, why = None, experts.why_unknown
+        why = experts.why_unknown
         if experts.of_all_ranks:
             spec = self.job.spec
             chosen_in_a_step = self.job.config.tokens_per_step * spec.num_layers * spec.experts_per_token
             section, why = attempt(lambda: experts.section(chosen_in_a_step))
-        if why:
-            section = schema.unknown("experts", why)
-            result["warnings"].append(f"experts: {why}")
-        if section is not None:
             result["experts"] = section
+        if why:
+            result["experts"] = schema.unknown("experts", why)
+            result["warnings"].append(f"experts: {why}")
 
 
-def add_samples(result: dict[str, Any], samples: Samples, config: RunConfig, loop_seconds: float | None) -> None:
+def setting_differences(asked: Mapping[str, Any], resolved: Mapping[str, Any]) -> list[str]:
+    """Return each setting that was read back with another value than was asked; null was not read back."""
+    differences = []
+    for key, wanted in asked.items():
+        built = resolved.get(key)
+        if built is not None and built != wanted:
+            differences.append(f"{key}: asked {wanted!r}, built {built!r}")
+    return differences
+
+
+def add_samples(result: Draft, samples: Samples, config: RunConfig, loop_seconds: float | None) -> None:
     """Put the samples of the steps into a result, with their summary and, where all are known, the times of their ends.
 
     A value that is not finite is null in a result that is not ok.
     """
-    is_ok = result["status"] == "ok"
-    result |= {
-        "steps": samples.steps,
-        "step_times": samples.step_times,
-        "data_wait_seconds": samples.data_wait_seconds,
-        "loss_values": [x if is_ok else _finite(x) for x in samples.loss_values],
-        "grad_norms": [x if is_ok else _finite(x) for x in samples.grad_norms],
-        "learning_rates": samples.learning_rates,
-    }
+    for key in schema.SAMPLES:
+        result[key] = getattr(samples, key)
+    if result["status"] != "ok":
+        for key in ("loss_values", "grad_norms"):
+            result[key] = [_finite(value) for value in result[key]]
     if len(samples.step_ends) == len(samples.steps):
         result["energy_metrics"][CLOCK_KEY] = clock() | {"ends": samples.step_ends}
     summary = summarize(samples.step_times, config.tokens_per_step, config.num_gpus)
     reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
     excluded = warmup_steps(len(samples.step_times))
-    waits = samples.data_wait_seconds[excluded:]
-    waiting = data_wait_fraction(samples.step_times[excluded:], waits) if waits else None
+    waiting = data_wait_fraction(samples.step_times[excluded:], samples.data_wait_seconds[excluded:])
     if waiting is None:
         reasons["data_wait_fraction"] = NO_DATA_WAIT
     result["performance_metrics"] = summary | {
@@ -223,10 +235,12 @@ def memory_at(device: Device | None) -> str:
     """Return how much the device held when it ran out, in GB; `device` is None before the first step."""
     if device is None:
         return "the memory at that point is unknown: it was before the first step"
+    text = f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most"
     reserved = device.peak_reserved_gb()
-    held = "" if reserved is None else f", {reserved:.1f} GB reserved by the allocator"
-    return f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most{held}"
+    if reserved is not None:
+        text += f", {reserved:.1f} GB reserved by the allocator"
+    return text
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and value - value == 0 else None
+    return value if value is not None and math.isfinite(value) else None

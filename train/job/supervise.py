@@ -70,13 +70,16 @@ def run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: 
     The logs of the other nodes are read too: the steps may be printed in one of them. Raises OSError if the log or the
     temporary folder cannot be made.
     """
+    # torchrun puts each rank into a session of its own, and may die before its ranks
     processes.adopt_orphans()
     config = job.config
-    elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]
     with job_folder() as folder:
         oom_kills = kernel_oom_kills()
         output = RankOutput(log_path(job))
-        others = [RemoteLog(path, lambda _, line: output.show(line)) for path in elsewhere]
+        others = []
+        for node in range(config.nodes):
+            if node != config.node_rank:
+                others.append(RemoteLog(log_path(job, node), lambda _, line: output.show(line)))
         started = time.monotonic()
         child = processes.Child(command, output.take, {**environment, "TMPDIR": str(folder)})
         overdue = None
@@ -134,6 +137,7 @@ def describe_ranks(write: Callable[[str], None]) -> str:
     ranks = _ranks()
     if not ranks:
         return "no rank was running"
+    # before the stacks, because printing them takes the ranks' own time
     use = _use(ranks)
     for rank, process in sorted(ranks.items()):
         write(f"--- stack of rank {rank} (process {process.pid}), the newest call first\n")
@@ -195,8 +199,11 @@ def _catches(process: psutil.Process, number: signal.Signals) -> bool:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
         return False
-    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught, 16) >> (number - 1) & 1)
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name == "SigCgt":  # a mask in hexadecimal digits; signal 1 is its lowest bit
+            return bool(int(value, 16) >> (number - 1) & 1)
+    return False
 
 
 def _print_output(command: list[str], write: Callable[[str], None]) -> None:

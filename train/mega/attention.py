@@ -57,8 +57,10 @@ class SdpaCoreAttention(torch.nn.Module):
         length, batch = query.shape[:2]
         if self._takes_flash_with_window(query):
             return windowed_flash(query, key, value, self.window_size, self.softmax_scale)
-        is_pinned = query.device.type != "cpu"
-        with sdpa_kernel(self._allowed(query), set_priority=True) if is_pinned else nullcontext():
+        choice: Any = nullcontext()
+        if query.device.type != "cpu":
+            choice = sdpa_kernel(self._allowed(query), set_priority=True)
+        with choice:
             attended = F.scaled_dot_product_attention(**self._arguments(query, key, value))
         return attended.permute(2, 0, 1, 3).reshape(length, batch, -1)
 
@@ -104,6 +106,7 @@ class SdpaCoreAttention(torch.nn.Module):
         if is_efficient:
             key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
             repeats = 1
+        # without a window torch's own flag is faster: no mask has to be read
         mask = self._window_mask(query.shape[2], query.device)
         return {
             "query": query,
@@ -135,8 +138,10 @@ def windowed_flash(
     length, batch = query.shape[:2]
     packed = [tensor.transpose(0, 1).reshape(batch * length, *tensor.shape[2:]) for tensor in (query, key, value)]
     bounds = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=query.device)
-    grouped = {"enable_gqa": True} if _takes(varlen_attn, "enable_gqa") and query.shape[2] != key.shape[2] else {}
-    attended = varlen_attn(*packed, bounds, bounds, length, length, scale=scale, window_size=tuple(window), **grouped)
+    options: dict[str, Any] = {"scale": scale, "window_size": tuple(window)}
+    if query.shape[2] != key.shape[2] and _takes(varlen_attn, "enable_gqa"):
+        options["enable_gqa"] = True
+    attended = varlen_attn(*packed, bounds, bounds, length, length, **options)
     return attended.reshape(batch, length, -1).transpose(0, 1)
 
 

@@ -52,9 +52,10 @@ class Needed:
             found = getattr(found, self.method)
         if not self.parameters:
             return None
-        has = inspect.signature(found).parameters
-        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in has.values())
-        absent = [] if takes_any else [name for name in self.parameters.split() if name not in has]
+        parameters = inspect.signature(found).parameters
+        if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return None
+        absent = [name for name in self.parameters.split() if name not in parameters]
         return f"{place}({', '.join(absent)})" if absent else None
 
 
@@ -110,19 +111,23 @@ def reason_against() -> str | None:
     text = str(getattr(package, "__version__", "of unknown version"))
     try:
         version = Version(text)
-        lacking = [need.missing() for need in NEEDED if version >= Version(need.since)]
+        missing = []
+        for need in NEEDED:
+            place = need.missing() if version >= Version(need.since) else None
+            if place is not None:
+                missing.append(place)
     except InvalidVersion:
         return f"TransformerEngine {text}: megatron-core cannot read this version"
     except Exception as error:  # noqa: BLE001 - as above
         return f"TransformerEngine {text} cannot be imported: {reason_of(error)}"
-    missing = [place for place in lacking if place is not None]
     return f"TransformerEngine {text} lacks {', '.join(missing)}" if missing else None
 
 
 def hide_if_unusable() -> None:
     """Make megatron-core see no TransformerEngine where it cannot be used; call it before megatron-core's import."""
     if reason_against() is not None:
-        for name in [PACKAGE, *(name for name in sys.modules if name.startswith(f"{PACKAGE}."))]:
+        modules = [name for name in sys.modules if name.startswith(f"{PACKAGE}.")]
+        for name in [PACKAGE, *modules]:
             sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to make an import fail
 
 

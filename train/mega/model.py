@@ -67,10 +67,10 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     with_engine = engine.is_chosen(config.layers, has_gpu=config.platform != "cpu")
     if not with_engine and (config.context_parallel_size > 1 or config.precision == "fp8"):
         setting = "PRECISION=fp8" if config.precision == "fp8" else "CP"
-        raise ConfigError(
-            f"{setting}: needs the layers of TransformerEngine; {engine.reason_against() or 'LAYERS=local'}"
-        )
+        why = engine.reason_against() or "LAYERS=local"
+        raise ConfigError(f"{setting}: needs the layers of TransformerEngine; {why}")
     if config.platform != "cpu" and not with_engine:
+        # with TransformerEngine's layers megatron-core takes the rotary kernel of TransformerEngine
         kernels.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine and not spec.num_experts

@@ -43,6 +43,7 @@ class DeviceNormOptimizer(ChainedOptimizer):
         # the divisor is that of megatron/core/optimizer/clip_grads.py
         coefficient = torch.clamp(limit / (norm + 1.0e-6), max=1.0) if limit > 0 else None
         for optimizer in self.chained_optimizers:
+            # a rank without parameters of a kind has a stub in their place
             if not optimizer.is_stub_optimizer:
                 optimizer.optimizer.clip_coefficient = coefficient
         self.step_with_ready_grads()
@@ -54,7 +55,9 @@ class DeviceNormOptimizer(ChainedOptimizer):
 
         Weights that several ranks hold are counted once, as megatron-core selects them; squares are added in float64.
         """
-        gradients = [gradient for optimizer in self.chained_optimizers for gradient in gradients_of_norm(optimizer)]
+        gradients: list[torch.Tensor] = []
+        for optimizer in self.chained_optimizers:
+            gradients += gradients_of_norm(optimizer)
         squares = torch.zeros((), dtype=torch.float64, device=torch.cuda.current_device())
         if gradients:
             norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
@@ -69,8 +72,9 @@ def gradients_of_norm(optimizer: MegatronOptimizer) -> list[torch.Tensor]:
     0.19 renamed the method and leaves out parameters with a norm of their own (multi-token prediction, of which no
     model here has any).
     """
-    by_release = getattr(optimizer, "get_grads_for_grad_norm", None) or optimizer.get_main_grads_for_grad_norm
-    return by_release()
+    if hasattr(optimizer, "get_grads_for_grad_norm"):
+        return optimizer.get_grads_for_grad_norm()
+    return optimizer.get_main_grads_for_grad_norm()
 
 
 def build_optimizer(config: RunConfig, model: DistributedDataParallel) -> DeviceNormOptimizer:

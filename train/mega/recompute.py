@@ -37,7 +37,11 @@ LINEAR_SETTINGS = tuple(inspect.signature(Linear.forward).parameters)[3:]
 
 def settings(recompute: str, with_engine: bool, *, has_experts: bool = False) -> dict[str, Any]:
     """Return megatron-core's settings for a value of RECOMPUTE; of experts the whole layer of them is `moe`."""
-    selected = ["moe"] if has_experts else ["mlp"] if with_engine else []
+    selected = []  # in local layers the linear layers compute their inputs again (`use_recipes`)
+    if has_experts:
+        selected = ["moe"]
+    elif with_engine:
+        selected = ["mlp"]
     kinds: dict[str, dict[str, Any]] = {
         "none": {},
         "selective": {"recompute_granularity": "selective", "recompute_modules": selected},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,12 +16,13 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
-from train.common import trainer
+from train.common import kernels
 from train.common.adamw import FusedAdamW
-from train.common.kernels import PRECISIONS, name_of
+from train.common.built import head_norms, learned, one_of_all
+from train.common.kernels import PRECISIONS, Facts, name_of
 from train.mega.attention import SdpaCoreAttention
 from train.settings_map.row import resolved_recipe
-from utils.models import RopeScaling
+from utils.models import RopeScaling, without_absent_traits
 from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE
 
@@ -51,69 +53,74 @@ def read(
     model: DistributedDataParallel,
     optimizer: MegatronOptimizer,
     scheduler: OptimizerParamScheduler,
-) -> dict[str, Any]:
+) -> Facts:
     """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps)."""
-    return batch_facts(
-        config.train_iterations, config.micro_batch_size, config.gradient_accumulation, loader
-    ) | built_facts(model, optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps)
+    batch = batch_facts(config.train_iterations, config.micro_batch_size, config.gradient_accumulation, loader)
+    return batch | built_facts(model, optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps)
 
 
-def batch_facts(steps: int, micro_batch: int, accumulation: int, loader: DataLoader[Any]) -> dict[str, Any]:
+def batch_facts(steps: int, micro_batch: int, accumulation: int, loader: DataLoader[Any]) -> Facts:
     """Return the facts of batch, data and parallelism of a training by megatron-core."""
     samples: Any = loader.dataset
-    replicas = parallel_state.get_data_parallel_world_size()
-    return {
-        "max_steps": steps,
-        "micro_batch_size": micro_batch,
-        "gradient_accumulation": accumulation,
-        "global_batch_size": micro_batch * accumulation * replicas,
-        "sequence_length": samples.config.sequence_length,
-        "num_gpus": torch.distributed.get_world_size(),
-        "tp": parallel_state.get_tensor_model_parallel_world_size(),
-        "pp": parallel_state.get_pipeline_model_parallel_world_size(),
-        "cp": parallel_state.get_context_parallel_world_size(),
-        "ep": parallel_state.get_expert_model_parallel_world_size(),
-        "dp": replicas,
-        "seed": samples.config.random_seed,
-        "dataloader_workers": loader.num_workers,
-    }
+    return kernels.batch_facts(
+        samples.config,
+        steps=steps,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        ranks=torch.distributed.get_world_size(),
+        replicas=parallel_state.get_data_parallel_world_size(),
+        workers=loader.num_workers,
+        tp=parallel_state.get_tensor_model_parallel_world_size(),
+        pp=parallel_state.get_pipeline_model_parallel_world_size(),
+        cp=parallel_state.get_context_parallel_world_size(),
+        ep=parallel_state.get_expert_model_parallel_world_size(),
+    )
 
 
-def calculated_batch(steps: int, loader: DataLoader[Any]) -> dict[str, Any]:
+def calculated_batch(steps: int, loader: DataLoader[Any]) -> Facts:
     """Return `batch_facts` of a framework that keeps its batch in megatron-core's calculator of micro batches."""
     return batch_facts(steps, calculator.get_micro_batch_size(), calculator.get_num_microbatches(), loader)
 
 
 def built_facts(
     model: DistributedDataParallel, optimizer: MegatronOptimizer, peak: float, least: float, warmup: float
-) -> dict[str, Any]:
+) -> Facts:
     """Return the facts of what megatron-core has built, also for NeMo and Bridge; `optimizer_facts` has the rates."""
     settings, gradients = model.ddp_config, model.buffers[0].grad_dtype
-    of_communication = {
+    facts = model_facts(model) | optimizer_facts(optimizer, peak, least, warmup)
+    return facts | {
         "distributed_optimizer": settings.use_distributed_optimizer,
         "gradient_dtype": PRECISIONS[gradients],
         "gradient_reduce_dtype": name_of(gradients),
         "overlap_grad_reduce": settings.overlap_grad_reduce,
         "overlap_param_gather": settings.overlap_param_gather,
     }
-    return model_facts(model) | optimizer_facts(optimizer, peak, least, warmup) | of_communication
 
 
-def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
+def model_facts(model: DistributedDataParallel) -> Facts:
     """Return the facts of a built GPTModel, also of one that NeMo has built."""
     gpt = gpt_of(model)
     settings, layer = gpt.config, gpt.decoder.layers[0]
-    attention = layer.self_attention
-    core, bias = attention.core_attention, getattr(attention.linear_qkv, "bias", None)
-    channels = attention.hidden_size_per_attention_head
-    is_local = isinstance(core, SdpaCoreAttention)
-    window = core.window_size if is_local else settings.window_size
+    attention, experts = layer.self_attention, getattr(layer.mlp, "experts", None)
+    # TransformerEngine's linear layer has an empty tensor in the place of a missing bias
+    bias = getattr(attention.linear_qkv, "bias", None)
+    norms = head_norms(attention, HEAD_NORMS, attention.hidden_size_per_attention_head)
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
     base, scaling = _rope(gpt)
     recipe, dtype = resolved_recipe(settings), next(gpt.parameters()).dtype
-    experts = getattr(layer.mlp, "experts", None)
-    return {
-        "precision": "fp8" if recipe != NO_RECIPE else "fp32" if dtype is torch.float32 else "bf16",
+    precision = "fp8"
+    if recipe == NO_RECIPE:
+        precision = "fp32" if dtype is torch.float32 else "bf16"
+    if isinstance(attention.core_attention, SdpaCoreAttention):
+        layers, backend = "megatron_core_local", _attention_backend(gpt)
+        window = attention.core_attention.window_size
+    else:
+        layers, backend = "transformer_engine", f"transformer_engine:{settings.attention_backend.name}"
+        window = settings.window_size
+    fused_ops = {name: bool(getattr(settings, name)) for name in FUSED_OPS}
+    fused_ops["average_in_collective"] = model.ddp_config.average_in_collective
+    facts = {
+        "precision": precision,
         "parameter_dtype": name_of(dtype),
         "parameter_count": _count_once(gpt.parameters()),
         "vocab_size": gpt.vocab_size,
@@ -128,27 +135,29 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_base": base,
         "rope_scaling": scaling,
         "sliding_window": None if window is None else window[0] + 1,
-        **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
-        **({"query_key_norm": True} if len(trainer.head_norms(attention, HEAD_NORMS, channels)) == 2 else {}),
-        **({} if experts is None else _routing(layer.mlp, dtype)),
-        "attention_backend": _attention_backend(gpt)
-        if is_local
-        else f"transformer_engine:{settings.attention_backend.name}",
-        "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
+        "tie_word_embeddings": gpt.share_embeddings_and_output_weights,
+        "query_key_norm": len(norms) == len(HEAD_NORMS),
+        "attention_backend": backend,
+        "layer_implementation": layers,
         "init_std": settings.init_method_std,
         "recompute": _recompute(gpt),
-        "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS}
-        | {"average_in_collective": model.ddp_config.average_in_collective},
+        "fused_ops": fused_ops,
     }
+    if experts is not None:
+        facts |= _routing(layer.mlp, dtype)
+    return without_absent_traits(facts)
 
 
 def _ffn(mlp: Any) -> int:
     """Return the width of an MLP or of one expert on this rank: `weight`, or in grouped products `weight0`."""
-    linear = (getattr(mlp, "local_experts", None) or [mlp])[0].linear_fc2
-    return int((linear.weight0 if hasattr(linear, "weight0") else linear.weight).shape[1])
+    experts = getattr(mlp, "local_experts", None)
+    linear = experts[0].linear_fc2 if experts else mlp.linear_fc2
+    # TransformerEngine's grouped products number the weights of a rank's experts
+    weight = linear.weight0 if hasattr(linear, "weight0") else linear.weight
+    return int(weight.shape[1])
 
 
-def _routing(mlp: Any, dtype: torch.dtype) -> dict[str, Any]:
+def _routing(mlp: Any, dtype: torch.dtype) -> Facts:
     """Return what decides the experts of a token, from the router of a layer whose other weights have a dtype.
 
     An auxiliary loss is the sum of its coefficients, that of the z-loss included. A rule other than `learned` has the
@@ -156,13 +165,19 @@ def _routing(mlp: Any, dtype: torch.dtype) -> dict[str, Any]:
     """
     router = mlp.router
     settings = router.config
-    others = {name: value for name, usual in RULE.items() if (value := getattr(settings, name)) != usual}
-    others |= {"routing": router.routing_type} if router.routing_type == "sinkhorn" else {}
+    others = {}
+    for name, usual in RULE.items():
+        value = getattr(settings, name)
+        if value != usual:
+            others[name] = value
+    if router.routing_type == "sinkhorn":
+        others["routing"] = router.routing_type
+    # megatron-core has three kinds, of which each may be on
     losses = [router.get_aux_loss_coeff(kind) for kind in ("aux_loss", "seq_aux_loss", "global_aux_loss")]
     return {
         "num_experts": router.weight.shape[0],
         "experts_per_token": router.topk,
-        "routing": "balanced" if settings.moe_router_force_load_balancing else trainer.learned(others),
+        "routing": "balanced" if settings.moe_router_force_load_balancing else learned(others),
         "router_dtype": {"fp32": "float32", "fp64": "float64"}.get(settings.moe_router_dtype, name_of(dtype)),
         "router_auxiliary_loss": math.fsum([*losses, settings.moe_z_loss_coeff or 0]),
         "shared_expert_size": settings.moe_shared_expert_intermediate_size or 0,
@@ -175,10 +190,11 @@ def routers(model: Any) -> Iterable[tuple[Any, Callable[[Any], torch.Tensor]]]:
     return [(layer.mlp.router, lambda output: output[1].sum(0)) for layer in gpt_of(model).decoder.layers]
 
 
-def optimizer_facts(optimizer: MegatronOptimizer, peak: float, least: float, warmup: float) -> dict[str, Any]:
+def optimizer_facts(optimizer: MegatronOptimizer, peak: float, least: float, warmup: float) -> Facts:
     """Return the facts of an optimizer of megatron-core, with the rates and warm-up steps of its schedule."""
     inner = inner_optimizer(optimizer)
     group = decayed_group(optimizer)
+    undecayed = [other for other in inner.param_groups if _decay_multiple(other) == 0.0]
     return {
         "optimizer": f"{type(inner).__module__}.{type(inner).__name__}",
         "optimizer_state": _state_precision(optimizer),
@@ -190,9 +206,7 @@ def optimizer_facts(optimizer: MegatronOptimizer, peak: float, least: float, war
         "beta2": group["betas"][1],
         "adam_eps": group["eps"],
         "clip_grad": optimizer.config.clip_grad,
-        "parameters_without_weight_decay": _parameters_in(
-            group for group in inner.param_groups if _decay_multiple(group) == 0.0
-        ),
+        "parameters_without_weight_decay": _parameters_in(undecayed),
     }
 
 
@@ -233,12 +247,14 @@ def _count_once(parameters: Iterable[torch.Tensor]) -> int:
     Experts of a rank (`allreduce` is False) stand for those of all.
     """
     is_first = parallel_state.get_tensor_model_parallel_rank() == 0
-    shares = parallel_state.get_expert_model_parallel_world_size()
-    count = sum(
-        parameter.numel() * (1 if getattr(parameter, "allreduce", True) else shares)
-        for parameter in parameters
-        if (is_first or getattr(parameter, "tensor_model_parallel", False)) and param_is_not_shared(parameter)
-    )
+    count = 0
+    for parameter in parameters:
+        is_split = getattr(parameter, "tensor_model_parallel", False)
+        if not (is_first or is_split) or not param_is_not_shared(parameter):
+            continue  # a copy of a weight that another rank counts
+        is_expert = not getattr(parameter, "allreduce", True)
+        shares = parallel_state.get_expert_model_parallel_world_size() if is_expert else 1
+        count += parameter.numel() * shares
     total = torch.tensor(count, dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(total, group=parallel_state.get_model_parallel_group())
     return int(total)
@@ -247,32 +263,34 @@ def _count_once(parameters: Iterable[torch.Tensor]) -> int:
 def _attention_backend(gpt: GPTModel) -> str | None:
     """Return the kernel of the local attention for one sequence of the training, asked of torch with such tensors."""
     attention, weight = gpt.decoder.layers[0].self_attention, next(gpt.parameters())
-    heads, groups = attention.num_attention_heads_per_partition, attention.num_query_groups_per_partition
     head_dim = attention.hidden_size_per_attention_head
 
-    def like(count: int) -> torch.Tensor:
-        return torch.empty(
-            gpt.max_sequence_length, 1, count, head_dim, dtype=weight.dtype, device=weight.device, requires_grad=True
-        )
+    def like(heads: int) -> torch.Tensor:
+        shape = (gpt.max_sequence_length, 1, heads, head_dim)
+        return torch.empty(shape, dtype=weight.dtype, device=weight.device, requires_grad=True)
 
-    kernel: str | None = attention.core_attention.backend(like(heads), like(groups))
+    query = like(attention.num_attention_heads_per_partition)
+    key = like(attention.num_query_groups_per_partition)
+    kernel: str | None = attention.core_attention.backend(query, key)
     return kernel
 
 
 def _recompute(gpt: GPTModel) -> str:
     """Return `none`, `selective` or `full`; where megatron-core itself is to recompute no part, as the layers do it."""
     kind = gpt.config.recompute_granularity or "none"
-    is_ours = kind == "selective" and getattr(gpt.config, "recompute_modules", None) == []
+    if kind != "selective" or getattr(gpt.config, "recompute_modules", None) != []:
+        return kind
+    # train/mega/recompute.py gives each layer recipes, and megatron-core an empty list of modules
     has_recipes = hasattr(gpt.decoder.layers[0].self_attention.linear_qkv, "recipe")
-    return "none" if is_ours and not has_recipes else kind
+    return kind if has_recipes else "none"
 
 
 def _norm_epsilon(layer: Any) -> float:
     """Read from the norm before attention: a module of its own, or fused into the linear layer that follows it."""
     norm, attention = layer.input_layernorm, layer.self_attention
     holder = norm if hasattr(norm, "eps") else attention.linear_qkv
-    norms = trainer.head_norms(attention, HEAD_NORMS, attention.hidden_size_per_attention_head)
-    return float(trainer.one_of_all((one.eps for one in (holder, *norms)), "norms of one layer", "epsilons"))
+    norms = head_norms(attention, HEAD_NORMS, attention.hidden_size_per_attention_head)
+    return float(one_of_all((one.eps for one in (holder, *norms)), "norms of one layer", "epsilons"))
 
 
 def _rope(gpt: GPTModel) -> tuple[float, dict[str, float] | None]:
@@ -284,10 +302,13 @@ def _rope(gpt: GPTModel) -> tuple[float, dict[str, float] | None]:
     inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
     dim, ratio = 2 * inverse.numel(), inverse[1] / inverse[0]
     factor = round(float(inverse[0] * ratio ** (inverse.numel() - 1) / inverse[-1]), 3)
-    is_scaled = abs(factor - 1) >= 1e-2
-    base = round(float((1 / (inverse[-1] * (factor if is_scaled else 1.0))) ** (dim / (dim - 2))), 0)
-    # the other numbers of a scaling are constants of megatron-core, those of Llama 3.1
-    return base, RopeScaling(factor=factor).__dict__ if is_scaled else None
+    slowest, scaling = inverse[-1], None
+    if abs(factor - 1) >= 1e-2:
+        slowest = slowest * factor
+        # the other numbers of a scaling are constants of megatron-core, those of Llama 3.1
+        scaling = dataclasses.asdict(RopeScaling(factor=factor))
+    base = round(float((1 / slowest) ** (dim / (dim - 2))), 0)
+    return base, scaling
 
 
 def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
@@ -298,6 +319,7 @@ def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
 
 def _parameters_in(groups: Iterable[dict[str, Any]]) -> int:
     """Return the number of parameters in an optimizer's groups; of a distributed optimizer each rank has a share."""
-    share = torch.tensor(_count_once(p for group in groups for p in group["params"]), dtype=torch.int64, device="cuda")
+    count = _count_once(parameter for group in groups for parameter in group["params"])
+    share = torch.tensor(count, dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(share, group=parallel_state.get_data_parallel_group())
     return int(share)

@@ -13,15 +13,12 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_model import GPTModel
 
-from train.common.weights import WeightSource, announce
+from train.common.weights import EMBEDDING, WeightSource, announce, output_weight
 from utils.models import ModelSpec
 
-_EMBEDDING = "embedding.word_embeddings.weight"
-_OUTPUT_LAYER = "output_layer.weight"
 _OUTSIDE_LAYERS = {
-    _EMBEDDING: "model.embed_tokens.weight",
+    "embedding.word_embeddings.weight": EMBEDDING,
     "decoder.final_layernorm.weight": "model.norm.weight",
-    _OUTPUT_LAYER: "lm_head.weight",
 }
 _SIMPLE_IN_LAYER = {
     # in local layers the norm is a module of its own; TransformerEngine fuses it into the linear layer after it
@@ -68,6 +65,7 @@ def part_of(name: str, spec: ModelSpec, source: WeightSource, rank: int, size: i
     if size == 1 or name.endswith(_REPLICATED):
         return whole
     if name.endswith("linear_fc1.weight"):
+        # each rank has its share of both, so that it can multiply one by the other
         gate, up = whole.chunk(2)
         return torch.cat([gate.chunk(size)[rank], up.chunk(size)[rank]])
     return whole.chunk(size, dim=1 if name.endswith(_ROW_PARALLEL) else 0)[rank]
@@ -82,7 +80,8 @@ def _global_name(model: GPTModel, name: str) -> str:
     if match is None:
         return name
     layer, inside = model.decoder.layers[int(match[1])], match[2]
-    if of_expert := _EXPERT.fullmatch(inside):
+    of_expert = _EXPERT.fullmatch(inside)
+    if of_expert is not None:
         local, linear = of_expert[1] or of_expert[4], of_expert[2] or of_expert[3]
         inside = f"mlp.experts.local_experts.{layer.mlp.local_expert_indices[int(local)]}.{linear}.weight"
     return f"decoder.layers.{layer.layer_number - 1}.{inside}"
@@ -93,10 +92,10 @@ def names_of(name: str, spec: ModelSpec) -> list[str]:
 
     Raises KeyError for a parameter that the spec does not have.
     """
+    if name == "output_layer.weight":  # of a tied model only a last pipeline stage of its own has it, as a copy
+        return [output_weight(spec)]
     if name in _OUTSIDE_LAYERS:
-        # of a tied model only a last pipeline stage of its own has an output layer, a copy of the embedding
-        is_tied_output = spec.tie_word_embeddings and name == _OUTPUT_LAYER
-        return [_OUTSIDE_LAYERS[_EMBEDDING if is_tied_output else name]]
+        return [_OUTSIDE_LAYERS[name]]
     match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
     layer, inside = (f"model.layers.{match[1]}.", match[2]) if match else ("", name)
     if inside in _SIMPLE_IN_LAYER:
@@ -104,7 +103,8 @@ def names_of(name: str, spec: ModelSpec) -> list[str]:
     if inside.startswith(_QKV):
         kind = inside.removeprefix(_QKV)
         return [f"{layer}self_attn.{letter}_proj.{kind}" for letter in "qkv"]
-    if of_expert := _EXPERT.fullmatch(inside):
+    of_expert = _EXPERT.fullmatch(inside)
+    if of_expert is not None:
         layer, inside = f"{layer}mlp.experts.{of_expert[1]}.", f"mlp.{of_expert[2]}.weight"
     elif inside.startswith("mlp."):
         layer += "mlp."

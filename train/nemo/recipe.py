@@ -82,14 +82,13 @@ def set_argument(recipe: Any, path: str, value: Any) -> None:
 def set_weight_seed(seed: int) -> None:
     """Make NeMo draw its weights from `seed`; raise ConfigError for a NeMo whose function has other arguments."""
     function = _strategy_lib.init_parallel_ranks
-    found = {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.default is not inspect.Parameter.empty
-    }
-    if list(found) != list(SEED_ARGUMENTS):
+    defaults = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is not inspect.Parameter.empty:
+            defaults[name] = parameter.default
+    if list(defaults) != list(SEED_ARGUMENTS):
         raise ConfigError(
-            f"SEED: init_parallel_ranks of this NeMo has {found}, wanted {SEED_ARGUMENTS}; use NeMo 2.3 to 2.7"
+            f"SEED: init_parallel_ranks of this NeMo has {defaults}, wanted {SEED_ARGUMENTS}; use NeMo 2.3 to 2.7"
         )
     function.__defaults__ = (seed, False)
 

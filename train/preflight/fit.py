@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from train.job.job import Job
 from train.machine.gpus import cpu_capacity_gb, threads_of_a_rank
+from utils import frameworks
 from utils.hardware.devices import BYTES_PER_GB, DEVICES, Device
 from utils.memory.estimate import (
     FRAMEWORKS,
@@ -95,9 +96,9 @@ def _changes(config: RunConfig, framework: str, spec: ModelSpec) -> Iterator[Cha
         "RECOMPUTE": _after(("none", "selective", "full"), config.recompute),
         "OPTIMIZER_STATE": _after(("fp32", "bf16"), config.optimizer_state),
     }
-    if framework == "mega":
-        layer = ("EP", config.expert_parallel_size) if spec.num_experts else ("TP", config.tensor_parallel_size)
-        for key, size in (layer, ("PP", config.pipeline_parallel_size)):
+    layer = ("EP", config.expert_parallel_size) if spec.num_experts else ("TP", config.tensor_parallel_size)
+    for key, size in (layer, ("PP", config.pipeline_parallel_size)):
+        if key in frameworks.of(framework).parallelism:
             values[key] = [str(n) for n in range(size + 1, config.num_gpus + 1) if n % size == 0]
     choices = [[None, *values.get(key, ())] for key in ORDER]
     for combination in itertools.product(*choices):
@@ -136,7 +137,7 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     if needed <= capacity:
         return None
     split = "EP" if job.spec.num_experts else "TP"
-    more = "more GPUs with EP" if split == "EP" and job.framework == "mega" else "more GPUs"
+    more = "more GPUs with EP" if split == "EP" and split in frameworks.of(job.framework).parallelism else "more GPUs"
     remedy = f"no MBS, RECOMPUTE, OPTIMIZER_STATE, {split} or PP fits: use {more}, a lower SL, or MODEL_SIZE=proxy"
     if changes := changes_that_fit(job.config, job.framework, job.spec, capacity):
         remedy = f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
@@ -216,7 +217,7 @@ def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> Iterator[str]:
         if not is_here:
             line += ", of an unknown amount (the plan is for another machine)"
         elif needed > has:
-            other = "FRAMEWORK=mega or " if job.framework == "hf" else ""
+            other = "" if frameworks.of(job.framework).has_megatron_layers else "FRAMEWORK=mega or "
             line = f"warning: {line} of {has:.1f} GB ({source}); the machine has less: use {other}one with more memory"
         else:
             line += f" of {has:.1f} GB ({source})"

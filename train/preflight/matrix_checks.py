@@ -27,6 +27,7 @@ from train.runner.view import duration, is_matrix_log
 from utils.dataset.manifest import bin_path
 from utils.dataset.place import HUB_DATASETS, data_prefix, is_pair, text_paths, tokens_needed
 from utils.errors import ConfigError
+from utils.frameworks import reads
 from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
@@ -248,5 +249,5 @@ def memory_lines(jobs: Sequence[Job]) -> Iterator[str]:
             line = f"warning: {name}: {why}"
         else:
             line = f"{name} about {needed:.1f} GB of {capacity:.1f} GB"
-        layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
+        layers = f"; {LAYERS}" if reads(job.framework, "layers") and job.config.platform != "cpu" else ""
         yield f"{line} ({source}){layers}"

@@ -25,6 +25,7 @@ from train.job.job import existing
 from train.machine import gpus
 from train.machine.gpu_state import GpuToolError
 from utils.errors import ConfigError
+from utils.frameworks import FRAMEWORKS, reads
 from utils.settings.config import ROOT, RunConfig
 
 SUPPORTED = {"torch": ">=2.9.0a0", "transformers": ">=5.17,<5.25"}
@@ -56,12 +57,11 @@ REMEDY = {
 
 def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.environ) -> None:
     """Raise ConfigError with one line for the first thing that a job of `framework` lacks on this machine."""
-    if framework not in ("mega", "hf"):
-        return  # these have an environment of their own
-    for name in ("torch", *(["transformers"] if framework == "hf" else [])):
+    packages = FRAMEWORKS[framework].built_from
+    for name in packages:
         _require_version(name)
-    if config.platform == "cpu":
-        return  # nothing is compiled at run time
+    if not packages or config.platform == "cpu":
+        return  # another environment, or nothing is compiled at run time
     compiler = environ.get("CC")
     if not any(shutil.which(one, path=environ.get("PATH")) for one in ([compiler] if compiler else COMPILERS)):
         looked = f"CC={compiler}" if compiler else ", ".join(COMPILERS)
@@ -98,14 +98,14 @@ def _require_version(name: str) -> None:
 
 
 def without_engine(config: RunConfig, framework: str) -> list[str]:
-    """Return one line if a job of mega on a GPU gets no TransformerEngine though LAYERS does not say `local`."""
-    if framework != "mega" or config.platform == "cpu" or config.layers == "local":
+    """Return one line if a job on a GPU gets no TransformerEngine though LAYERS, which it reads, is not `local`."""
+    if not reads(framework, "layers") or config.platform == "cpu" or config.layers == "local":
         return []
     reason = _reason_against_engine()
     if not reason:
         return []
     effect = "the job is refused" if config.layers == "te" else "the layers are torch's, on this side only"
-    return [f"mega: LAYERS={config.layers}: {reason}: {effect}; LAYERS=local on both sides makes them equal"]
+    return [f"{framework}: LAYERS={config.layers}: {reason}: {effect}; LAYERS=local on both sides makes them equal"]
 
 
 def _reason_against_engine() -> str:

@@ -8,42 +8,37 @@ Rank 0 prints every argument after all defaults, presets and its own corrections
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from train.common.weights import flat_parameters
+from train.common.weights import EMBEDDING, flat_parameters, output_weight
 from train.prim.yaml_config import was_loaded
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import resolved_recipe
-from utils.models import ModelSpec, RopeScaling
+from utils.models import TRAITS, ModelSpec, RopeScaling, without_absent_traits
 from utils.results.schema import SECTIONS
 
 WIDTH = 48
-OF_EXPERTS = (
-    *("num_experts", "experts_per_token", "shared_expert_size", "router_auxiliary_loss", "token_dropping", "routing"),
-)
+OF_EXPERTS = {"routing"} | {trait.key for trait in TRAITS if not trait.is_always_recorded and not trait.is_left_out}
 """Keys of `resolved_config` of a mixture of experts alone."""
-_PRINTED = {
-    row.resolved: key
-    for row in ROWS
-    if row.resolved is not None
-    and row.resolved not in OF_EXPERTS
-    and (key := getattr(entry_of(row, "prim"), "unchanged_key", None))
-}
-FUSED_OPS = {
-    name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")
-} | {
-    "gradient_accumulation_fusion": "gradient_accumulation_fusion"  # not set by the map
-}
+Printed = Mapping[str, Any]
+"""Arguments of the running Megatron by name, as far as Primus printed them."""
+FUSED_OPS = {"gradient_accumulation_fusion": "gradient_accumulation_fusion"}  # the map does not set it
 """`fused_ops` of a result, by the name that Megatron-core's configuration has, and the argument."""
-SAME = {name: key for name, key in _PRINTED.items() if "." not in name} | {
-    "num_gpus": "world_size",
-    "dp": "data_parallel_size",
-    "rope_base": "rotary_base",
-}
+SAME = {"num_gpus": "world_size", "dp": "data_parallel_size", "rope_base": "rotary_base"}
 """Keys of `resolved_config` whose value is an argument, unchanged; `_derived` replaces those that need more."""
+for _row in ROWS:
+    _key = getattr(entry_of(_row, "prim"), "unchanged_key", None)
+    if _key is None or _row.resolved is None or _row.resolved in OF_EXPERTS:
+        continue
+    _section, _, _name = _row.resolved.rpartition(".")
+    if _section == "fused_ops":
+        FUSED_OPS[_name] = _key
+    elif not _section:
+        SAME[_name] = _key
 NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
 NATIVE, EQUAL = "native", "equal"
@@ -82,91 +77,112 @@ class Arguments:
     def take(self, line: str) -> None:
         """Read one line of Primus's output, with its prefix and colours."""
         text = plain(line)
-        if match := _PARAMETERS.search(text):
-            self.parameters[int(match["tp"]), int(match["pp"])] = int(match["count"])
-        elif match := _VOCABULARY.search(text):
-            self.padded_vocabulary = int(match["size"])
-        elif match := _ATTENTION_RAN.search(text):
-            kernel, which = match["kernel"].lower(), match["which"]
-            libraries = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}
-            self.attention = {"attention_backend": f"transformer_engine:{kernel}"}
-            if library := libraries[kernel]:
-                self.attention["attention_library"] = library
+        parameters, vocabulary, attention = (
+            pattern.search(text) for pattern in (_PARAMETERS, _VOCABULARY, _ATTENTION_RAN)
+        )
+        if parameters is not None:
+            self.parameters[int(parameters["tp"]), int(parameters["pp"])] = int(parameters["count"])
+        elif vocabulary is not None:
+            self.padded_vocabulary = int(vocabulary["size"])
+        elif attention is not None:
+            self._take_attention(attention["kernel"].lower(), attention["which"])
         elif _END in text:
             self.is_complete = bool(self.values)
-        elif (match := _ARGUMENT.search(text)) and len(match["name"]) + len(match["dots"]) == WIDTH:
-            self.values[match["name"]] = _value(match["value"])
+        else:
+            argument = _ARGUMENT.search(text)
+            # another line may have dots between two words; in the table name and dots have one width
+            if argument is not None and len(argument["name"]) + len(argument["dots"]) == WIDTH:
+                self.values[argument["name"]] = _value(argument["value"])
+
+    def _take_attention(self, kernel: str, which: str | None) -> None:
+        """Take the attention that TransformerEngine chose; `which` is flash's version or the number of a backend."""
+        libraries = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}
+        self.attention = {"attention_backend": f"transformer_engine:{kernel}"}
+        library = libraries[kernel]
+        if library is not None:
+            self.attention["attention_library"] = library
 
     def resolved(self, spec: ModelSpec) -> dict[str, Any]:
         """Return `resolved_config` as far as these lines show it, with a reason for every null."""
-        known: dict[str, Any] = dict.fromkeys(SECTIONS["resolved_config"])
-        known |= {"parameter_count": self._parameter_count(spec), "vocab_size": self.padded_vocabulary}
-        why = dict.fromkeys(known, NO_TABLE)
-        if self.is_complete:
-            known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | self.attention
-            # megatron/core/optimizer/__init__.py (core 0.15 to 0.19): weights of one dimension are not decayed, unless
-            # one of two arguments says otherwise, which older releases lack
-            is_other = self.values.get("no_weight_decay_cond_type") or self.values.get("apply_wd_to_qk_layernorm")
-            known["parameters_without_weight_decay"] = None if is_other else sum(flat_parameters(spec).values())
-            if self.values.get("num_experts"):
-                known |= self._routing()
-                # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
-                if known["routing"] == "balanced" and self.values.get("moe_router_force_load_balancing_type") == "even":
-                    known["routing"] = "balanced, in turn"
-            if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
-                known.pop("query_key_norm", None)
-            why = dict.fromkeys(known, NOT_SAID) | {
-                "sliding_window": "Primus has no sliding window: every token attends to every earlier one",
-                "parameter_count": "not every tensor and pipeline rank has printed its number",
-            }
-            if self.values.get("use_rope_scaling") is False:
-                why["rope_scaling"] = "Primus was told not to scale rotary frequencies"
-            if self.values.get("untie_embeddings_and_output_weights") is False:
-                known["tie_word_embeddings"] = True
-        known["reasons"] = {key: reason for key, reason in why.items() if known[key] is None}
-        return known
+        resolved: dict[str, Any] = dict.fromkeys(SECTIONS["resolved_config"])
+        resolved["parameter_count"] = self._parameter_count(spec)
+        resolved["vocab_size"] = self.padded_vocabulary
+        if not self.is_complete:
+            return _with_reasons(resolved, dict.fromkeys(resolved, NO_TABLE))
+        printed = self.values
+        for key, name in SAME.items():
+            resolved[key] = printed.get(name)
+        resolved |= self._derived() | self.attention
+        # megatron/core/optimizer/__init__.py (core 0.15 to 0.19): weights of one dimension are not decayed, unless
+        # one of two arguments says otherwise, which older releases lack
+        if not printed.get("no_weight_decay_cond_type") and not printed.get("apply_wd_to_qk_layernorm"):
+            resolved["parameters_without_weight_decay"] = sum(flat_parameters(spec).values())
+        if printed.get("num_experts"):
+            resolved |= self._routing()
+        resolved["tie_word_embeddings"] = printed.get("untie_embeddings_and_output_weights") is False
+        resolved = without_absent_traits(resolved)
+        reasons = dict.fromkeys(resolved, NOT_SAID)
+        reasons["sliding_window"] = "Primus has no sliding window: every token attends to every earlier one"
+        reasons["parameter_count"] = "not every tensor and pipeline rank has printed its number"
+        if printed.get("use_rope_scaling") is False:
+            reasons["rope_scaling"] = "Primus was told not to scale rotary frequencies"
+        return _with_reasons(resolved, reasons)
 
     def _derived(self) -> dict[str, Any]:
-        said = self.values
-        gbs, mbs, dp = (said.get(name) for name in ("global_batch_size", "micro_batch_size", "data_parallel_size"))
-        return {
-            "init": EQUAL if was_loaded(said) else NATIVE,
-            "gradient_accumulation": int(gbs // (mbs * dp)) if gbs and mbs and dp else None,
-            "precision": _precision(said),
-            "fp8_recipe": resolved_recipe(SimpleNamespace(**_NO_RECIPE | said)) if "fp8" in said else None,
+        """Return the keys whose value follows from arguments, None where these are not printed."""
+        printed = self.values
+        facts = {
+            "init": EQUAL if was_loaded(printed) else NATIVE,
+            "precision": _precision(printed),
             # where Megatron-LM has the first name, it never reads the second, which Primus prints all the same
-            "norm_eps": said.get("layernorm_epsilon", said.get("norm_epsilon")),
-            # the other three are constants of Megatron-core (rotary_pos_embedding.py), those of Llama 3.1
-            "rope_scaling": (
-                RopeScaling(factor=said["rope_scaling_factor"]).__dict__ if said.get("use_rope_scaling") else None
-            ),
-            "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
-            "attention_backend": _attention(said),
-            "layer_implementation": f"{said.get('transformer_impl')}{'+primus_turbo' if _is_turbo(said) else ''}",
-            "parameter_dtype": str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None,
-            "optimizer_state": _state_precision(said),
-            "gradient_dtype": PRECISIONS.get(_reduction(said) or ""),
-            "gradient_reduce_dtype": _reduction(said),
-            # Megatron prints None where nothing is computed again
-            "recompute": (said["recompute_granularity"] or "none") if "recompute_granularity" in said else None,
-            "fused_ops": {key: said[name] for key, name in FUSED_OPS.items() if name in said}
-            | ({"persist_layer_norm": not said["no_persist_layer_norm"]} if "no_persist_layer_norm" in said else {}),
+            "norm_eps": printed.get("layernorm_epsilon", printed.get("norm_epsilon")),
+            "attention_backend": _attention(printed),
+            "layer_implementation": str(printed.get("transformer_impl")),
+            "parameter_dtype": _parameter_dtype(printed),
+            "optimizer_state": _state_precision(printed),
+            "gradient_dtype": PRECISIONS.get(_reduction(printed) or ""),
+            "gradient_reduce_dtype": _reduction(printed),
+            "fused_ops": {key: printed[name] for key, name in FUSED_OPS.items() if name in printed},
         }
+        if _is_turbo(printed):
+            facts["layer_implementation"] += "+primus_turbo"
+        if "no_persist_layer_norm" in printed:
+            facts["fused_ops"]["persist_layer_norm"] = not printed["no_persist_layer_norm"]
+        samples = printed.get("global_batch_size")
+        at_once = (printed.get("micro_batch_size") or 0) * (printed.get("data_parallel_size") or 0)
+        if samples and at_once:
+            facts["gradient_accumulation"] = int(samples // at_once)
+        if "fp8" in printed:
+            facts["fp8_recipe"] = resolved_recipe(SimpleNamespace(**_NO_RECIPE | printed))
+        if printed.get("use_rope_scaling"):
+            # the other three are constants of Megatron-core (rotary_pos_embedding.py), those of Llama 3.1
+            facts["rope_scaling"] = dataclasses.asdict(RopeScaling(factor=printed["rope_scaling_factor"]))
+        if printed.get("window_size"):
+            facts["sliding_window"] = printed["window_size"][0] + 1
+        if "recompute_granularity" in printed:  # Megatron prints None where nothing is computed again
+            facts["recompute"] = printed["recompute_granularity"] or "none"
+        return facts
 
     def _routing(self) -> dict[str, Any]:
         """Return what decides the experts of a token."""
-        said = self.values
+        printed = self.values
         dtypes = {"fp32": "float32", "fp64": "float64"}
-        has_loss = said["moe_router_load_balancing_type"] not in ("none", ["none"])
+        has_loss = printed["moe_router_load_balancing_type"] not in ("none", ["none"])
+        routing = "learned"
+        if printed.get("moe_router_force_load_balancing"):
+            routing = "balanced"
+            # to the experts in turn, where Megatron's forced balancing, `uniform`, draws random logits
+            if printed.get("moe_router_force_load_balancing_type") == "even":
+                routing = "balanced, in turn"
         return {
-            "ffn_hidden_size": said["moe_ffn_hidden_size"],
-            "num_experts": said["num_experts"],
-            "experts_per_token": said["moe_router_topk"],
-            "routing": "balanced" if said.get("moe_router_force_load_balancing") else "learned",
-            "router_dtype": dtypes.get(said["moe_router_dtype"], str(said["params_dtype"]).removeprefix("torch.")),
-            "router_auxiliary_loss": float(said["moe_aux_loss_coeff"]) if has_loss else 0.0,
-            "shared_expert_size": said["moe_shared_expert_intermediate_size"] or 0,
-            "token_dropping": said["moe_expert_capacity_factor"] is not None,
+            "ffn_hidden_size": printed["moe_ffn_hidden_size"],
+            "num_experts": printed["num_experts"],
+            "experts_per_token": printed["moe_router_topk"],
+            "routing": routing,
+            "router_dtype": dtypes.get(printed["moe_router_dtype"], _parameter_dtype(printed)),
+            "router_auxiliary_loss": float(printed["moe_aux_loss_coeff"]) if has_loss else 0.0,
+            "shared_expert_size": printed["moe_shared_expert_intermediate_size"] or 0,
+            "token_dropping": printed["moe_expert_capacity_factor"] is not None,
         }
 
     def _parameter_count(self, spec: ModelSpec) -> int | None:
@@ -179,7 +195,9 @@ class Arguments:
         tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
-        copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
+        copies = 0
+        if pipeline > 1 and output_weight(spec) == EMBEDDING:
+            copies = spec.vocab_size * spec.hidden_size
         norms = sum(size for name, size in flat_parameters(spec).items() if not name.endswith(".bias"))
         shares = self.values.get("expert_model_parallel_size") or 1
         elsewhere = spec.num_layers * (spec.num_experts - spec.num_experts // shares)
@@ -187,12 +205,17 @@ class Arguments:
         return sum(self.parameters.values()) - (tensor - 1) * norms - copies + experts
 
 
+def _with_reasons(resolved: dict[str, Any], reasons: Mapping[str, str]) -> dict[str, Any]:
+    missing = {key: reason for key, reason in reasons.items() if resolved[key] is None}
+    return resolved | {"reasons": missing}
+
+
 def plain(line: str) -> str:
     """Return a line of Primus without its colours and newline."""
     return _ANSI.sub("", line).rstrip()
 
 
-def first_learning_rate(values: Mapping[str, Any]) -> float | None:
+def first_learning_rate(values: Printed) -> float | None:
     """Return the learning rate of step 1 by Megatron's scheduler (core/optimizer_param_scheduler.py, `get_lr`)."""
     value = values.get("lr_warmup_init" if values.get("lr_warmup_iters") else "lr")
     return float(value) if isinstance(value, int | float) else None
@@ -206,38 +229,44 @@ def _value(text: str) -> Any:
         return text
 
 
-def _precision(said: Mapping[str, Any]) -> str | None:
-    if said.get("fp8") or said.get("fp4"):
+def _precision(printed: Printed) -> str | None:
+    if printed.get("fp8") or printed.get("fp4"):
         return "fp8"
-    if said.get("fp16"):
+    if printed.get("fp16"):
         return "fp16"
-    return None if "bf16" not in said else "bf16" if said["bf16"] else "fp32"
-
-
-def _is_turbo(said: Mapping[str, Any]) -> bool:
-    return bool(said.get("enable_primus_turbo")) and said.get("tensor_model_parallel_size") == 1
-
-
-def _attention(said: Mapping[str, Any]) -> str:
-    if _is_turbo(said) and said.get("use_turbo_attention"):
-        return "primus_turbo"
-    if said.get("transformer_impl") == "local":
-        return LOCAL_ATTENTION
-    return f"transformer_engine:{said.get('attention_backend')}"
-
-
-def _reduction(said: Mapping[str, Any]) -> str | None:
-    """Return the type in which Megatron reduces gradients: fp32 if it accumulates in fp32, else that of parameters."""
-    if said.get("accumulate_allreduce_grads_in_fp32"):
-        return "float32"
-    return str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None
-
-
-def _state_precision(said: Mapping[str, Any]) -> str | None:
-    """Return the precision of Adam's moments, which only the precision-aware optimizer keeps in anything but fp32."""
-    if "use_distributed_optimizer" not in said:
+    if "bf16" not in printed:
         return None
-    if not said.get("use_precision_aware_optimizer"):
+    return "bf16" if printed["bf16"] else "fp32"
+
+
+def _parameter_dtype(printed: Printed) -> str | None:
+    return str(printed["params_dtype"]).removeprefix("torch.") if "params_dtype" in printed else None
+
+
+def _is_turbo(printed: Printed) -> bool:
+    return bool(printed.get("enable_primus_turbo")) and printed.get("tensor_model_parallel_size") == 1
+
+
+def _attention(printed: Printed) -> str:
+    if _is_turbo(printed) and printed.get("use_turbo_attention"):
+        return "primus_turbo"
+    if printed.get("transformer_impl") == "local":
+        return LOCAL_ATTENTION
+    return f"transformer_engine:{printed.get('attention_backend')}"
+
+
+def _reduction(printed: Printed) -> str | None:
+    """Return the type in which Megatron reduces gradients: fp32 if it accumulates in fp32, else that of parameters."""
+    if printed.get("accumulate_allreduce_grads_in_fp32"):
+        return "float32"
+    return _parameter_dtype(printed)
+
+
+def _state_precision(printed: Printed) -> str | None:
+    """Return the precision of Adam's moments, which only the precision-aware optimizer keeps in anything but fp32."""
+    if "use_distributed_optimizer" not in printed:
+        return None
+    if not printed.get("use_precision_aware_optimizer"):
         return "fp32"
-    name = str(said.get("exp_avg_dtype")).removeprefix("torch.")
+    name = str(printed.get("exp_avg_dtype")).removeprefix("torch.")
     return PRECISIONS.get(name, name)

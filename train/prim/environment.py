@@ -30,11 +30,31 @@ AMD_BENCHMARK_GFX942 = {
 }
 GFX942 = ("MI300X", "MI325X")
 LAUNCHER_NAMES = (
-    *("DATA_PATH", "BACKEND_PATH", "IP_INTERFACE", "ENABLE_NUMA_BINDING", "PATCH_TE_FLASH_ATTN", "USING_AINIC"),
-    *("ANP_HOME_DIR", "MPI_HOME_DIR", "REBUILD_PRIMUS_TURBO", "REBUILD_BNXT", "PATH_TO_BNXT_TAR_PACKAGE"),
+    "DATA_PATH",
+    "BACKEND_PATH",
+    "IP_INTERFACE",
+    "ENABLE_NUMA_BINDING",
+    "PATCH_TE_FLASH_ATTN",
+    "USING_AINIC",
+    "ANP_HOME_DIR",
+    "MPI_HOME_DIR",
+    "REBUILD_PRIMUS_TURBO",
+    "REBUILD_BNXT",
+    "PATH_TO_BNXT_TAR_PACKAGE",
     # its `pip install -r requirements.txt` before each training
-    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CERT", "PIP_CONFIG_FILE"),
-    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"),
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_NO_INDEX",
+    "PIP_CERT",
+    "PIP_CONFIG_FILE",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
 )
 """Variables that the launchers of Primus and their pip read, and no other framework."""
 CACHES = {
@@ -73,16 +93,20 @@ def environment(
     if config.platform == "cpu" or "TPRIMAT_IN_CONTAINER" in environ:
         recommended["PRIMUS_SKIP_PIP"] = "1"
     if config.platform != "cpu":
-        recommended |= AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
+        recommended |= AMD_BENCHMARK
+    if config.platform != "cpu" and gpu in GFX942:
+        recommended |= AMD_BENCHMARK_GFX942
+    address, port = config.master_addr, config.master_port
+    if config.nodes == 1:
+        address, port = "localhost", get_free_port()
     ours = {
-        **of_launcher,
         "NNODES": str(config.nodes),
         "NODE_RANK": str(config.node_rank),
         "GPUS_PER_NODE": str(config.ranks_per_node),
-        "MASTER_ADDR": "localhost" if config.nodes == 1 else str(config.master_addr),
-        "MASTER_PORT": str(get_free_port() if config.nodes == 1 else config.master_port),
+        "MASTER_ADDR": str(address),
+        "MASTER_PORT": str(port),
     }
-    return recommended | _without_ours(environ) | ours
+    return recommended | _without_ours(environ) | of_launcher | ours
 
 
 def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
@@ -90,7 +114,7 @@ def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
 
     Both launchers of Primus always set HIP_VISIBLE_DEVICES to 0..N-1.
     """
-    first = ",".join(map(str, range(gpus)))
+    first = ",".join(str(gpu) for gpu in range(gpus))
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         if name in environ and environ[name] != first:
             raise ConfigError(
@@ -102,15 +126,17 @@ def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
 def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the paths to our modules: Primus has `utils`, `train` and `data` of its own."""
     kept = {name: value for name, value in environ.items() if name not in OURS}
-    foreign = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and not _is_ours(entry)]
-    if foreign:
-        kept["PYTHONPATH"] = os.pathsep.join(foreign)
-    kept["PATH"] = os.pathsep.join(entry for entry in environ.get("PATH", "").split(os.pathsep) if not _is_ours(entry))
+    modules = [entry for entry in _foreign(environ, "PYTHONPATH") if entry]
+    if modules:
+        kept["PYTHONPATH"] = os.pathsep.join(modules)
+    kept["PATH"] = os.pathsep.join(_foreign(environ, "PATH"))
     return kept
 
 
-def _is_ours(entry: str) -> bool:
-    return Path(entry).absolute().is_relative_to(ROOT)
+def _foreign(environ: Mapping[str, str], name: str) -> list[str]:
+    """Return the entries of a path variable that are not below our checkout."""
+    entries = environ.get(name, "").split(os.pathsep)
+    return [entry for entry in entries if not Path(entry).absolute().is_relative_to(ROOT)]
 
 
 def cpu_environment(python: Path, workspace: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -86,12 +86,12 @@ class Primus:
         """
         if not self.is_cli:
             return ["bash", RUN_PRETRAIN]
+        command = ["bash", PRIMUS_CLI, "direct"]
         settings = self.root / SYSTEM_SETTINGS
-        config = ["--config", str(settings)] if settings.is_file() else []
-        return [
-            *("bash", PRIMUS_CLI, "direct", *config, "--log_file", str(train_log)),
-            *("--", "train", "pretrain", "--config", str(experiment)),
-        ]
+        if settings.is_file():
+            command += ["--config", str(settings)]
+        command += ["--log_file", str(train_log)]
+        return [*command, "--", "train", "pretrain", "--config", str(experiment)]
 
     def variables(self, experiment: Path, train_log: Path, gpu: str) -> dict[str, str]:
         """Return the environment variables by which the launcher gets its files and the model of the GPU."""
@@ -115,10 +115,13 @@ class Primus:
         """
         folder = self.root / "examples" / "megatron" / "configs"
         preset = MODELS[model].primus_preset
-        names = [f"{preset}-{'FP8' if precision == 'fp8' else 'BF16'}-pretrain.yaml", f"{preset}-pretrain.yaml"]
-        for path in (folder / owner / name for owner in (gpu, DEFAULT_GPU) for name in names):
-            if path.is_file():
-                return path
+        kind = "FP8" if precision == "fp8" else "BF16"
+        names = [f"{preset}-{kind}-pretrain.yaml", f"{preset}-pretrain.yaml"]
+        for owner in (gpu, DEFAULT_GPU):
+            for name in names:
+                path = folder / owner / name
+                if path.is_file():
+                    return path
         raise ConfigError(
             f"PRIMUS_PATH={self.root}: {folder} has no {' and no '.join(names)} for {gpu} or {DEFAULT_GPU}; take a "
             "Primus that has this model (docs/frameworks.md)"
@@ -142,7 +145,8 @@ class Primus:
         for name, folder in (("primus", self.root), ("megatron-lm", self.root / "third_party" / "Megatron-LM")):
             commit, is_changed = origin.commit(folder, {})
             if commit is not None:
-                known[name] = commit + ("+" if is_changed else "")
+                known[name] = f"{commit}+" if is_changed else commit
+        # the Python that Primus finds on its PATH, which need not be ours
         command = ["python3", "-c", VERSIONS_PROGRAM]
         with suppress(OSError, subprocess.SubprocessError, yaml.YAMLError):
             ran = subprocess.run(
@@ -209,6 +213,7 @@ def printed_variable(line: str) -> tuple[str, str] | None:
     The line is without colours and newline (train/prim/arguments.py, `plain`).
     """
     for pattern in _PRINTED_VARIABLE:
-        if match := pattern.match(line):
+        match = pattern.match(line)
+        if match is not None:
             return None if match["value"] == _UNSET else (match["name"], match["value"])
     return None

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from train.common.trainer import model_differences
-from train.job.job import Job, profile_folder
+from train.common.built import model_differences
+from train.job.job import Draft, Job, profile_folder
 from train.job.recorder import NonFiniteError, Samples
-from train.job.report import IncompleteError, JobReport, MismatchError, add_samples
+from train.job.report import IncompleteError, JobReport, MismatchError, add_samples, setting_differences
 from train.prim.arguments import Arguments, first_learning_rate, plain
 from train.prim.install import printed_variable
 from train.prim.yaml_config import unloaded
@@ -81,14 +81,18 @@ class Follower:
 
     def take(self, line: str) -> None:
         """Read one line, with its newline."""
+        # Primus's output is the log of the job
         print(line, end="", flush=True)
         was_complete = self.arguments.is_complete
         self.arguments.take(line)
+        # at once: a training of something else would take hours to be refused
         if self.arguments.is_complete and not was_complete:
             self.mismatch = check_arguments(self._job, self.arguments)
         text = plain(line)
-        if variable := printed_variable(text):
-            self.environment[variable[0]] = variable[1]
+        variable = printed_variable(text)
+        if variable is not None:
+            name, value = variable
+            self.environment[name] = value
         if line.strip():
             self.last_lines.append(text)
         self.unloaded = self.unloaded or unloaded(line)
@@ -124,12 +128,8 @@ class Follower:
 def check_arguments(job: Job, arguments: Arguments) -> str | None:
     """Return the settings and facts of the model in which the running Megatron differs from the job, else None."""
     asked, resolved = job.config.asked(), arguments.resolved(job.spec)
-    wrong = [
-        f"{key}: asked {value!r}, built {resolved[key]!r}"
-        for key, value in asked.items()
-        if key != "init" and resolved.get(key) is not None and resolved[key] != value
-    ]
-    wrong += model_differences(job.spec, resolved)
+    asked.pop("init")  # on a GPU Primus draws its own weights, which is a warning of the result
+    wrong = setting_differences(asked, resolved) + model_differences(job.spec, resolved)
     return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
 
@@ -167,20 +167,23 @@ class LogReport(JobReport):
             "total_steps": config.train_iterations,
             "sequence_length": config.sequence_length,
         }
-        wrong = [
-            f"{name.replace('_', ' ')}: asked {value}, the log says {fact.value} ({fact.where})"
-            for name, value in asked.items()
-            if (fact := self.log.facts.get(name)) and fact.value != value
-        ]
+        wrong = []
+        for name, value in asked.items():
+            fact = self.log.facts.get(name)
+            if fact is not None and fact.value != value:
+                words = name.replace("_", " ")
+                wrong.append(f"{words}: asked {value}, the log says {fact.value} ({fact.where})")
         if wrong:
             raise MismatchError("Primus trained something else than was asked: " + "; ".join(wrong))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason; for an error of Primus without our traceback, which would add nothing."""
         status, reason = super().classified(error)
-        return status, str(error) if isinstance(error, PrimusError | IncompleteError | MismatchError) else reason
+        if isinstance(error, PrimusError | IncompleteError | MismatchError):
+            reason = str(error)
+        return status, reason
 
-    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+    def result(self, status: str, reason: str | None) -> Draft:
         """Return the result as far as it is known."""
         result = super().result(status, reason)
         result["source"] = "log"
@@ -190,20 +193,19 @@ class LogReport(JobReport):
             self._add_log(result, self.log)
         return result
 
-    def _add_log(self, result: dict[str, Any], log: RunLog) -> None:
+    def _add_log(self, result: Draft, log: RunLog) -> None:
         follower = self.follower
         excluded, profile = dict(log.excluded), self.job.config.profiled
         if profile is not None:
             printed = {step.number for step in log.steps} | excluded.keys()
-            excluded |= {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
-        found = log.samples(excluded)
-        samples = Samples(
-            **found
-            | {
-                "learning_rates": [follower.learning_rate(step) for step in found["steps"]],
-                "step_ends": [follower.step_ends[step] for step in found["steps"] if step in follower.step_ends],
-            }
-        )
+            for number, why in profile.excluded_by_primus.items():
+                if number in printed:
+                    # a step that was not printed is missing, which `check_complete` says
+                    excluded[number] = why
+        samples = Samples(**log.samples(excluded))
+        # the log has the rate of the next step, and no time of day
+        samples.learning_rates = [follower.learning_rate(step) for step in samples.steps]
+        samples.step_ends = [follower.step_ends[step] for step in samples.steps if step in follower.step_ends]
         add_samples(result, samples, self.job.config, _loop_seconds(samples, follower.step_ends))
         result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         result["memory_metrics"] = memory(log, has_gpu=self.job.config.platform != "cpu")
@@ -219,8 +221,10 @@ def _loop_seconds(samples: Samples, ends: Mapping[int, float]) -> float | None:
     """
     if not ends.keys() >= set(samples.steps):
         return None
-    times = zip(samples.steps, samples.step_times, strict=True)
-    return sum((ends[step] - ends[step - 1] if step - 1 in ends else seconds for step, seconds in times), 0.0)
+    total = 0.0
+    for step, seconds in zip(samples.steps, samples.step_times, strict=True):
+        total += ends[step] - ends[step - 1] if step - 1 in ends else seconds
+    return total
 
 
 def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
@@ -231,10 +235,15 @@ def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
     The device's own figure counts other processes and the allocator's reserve; Megatron reads its peak once, after
     the first or second iteration, on rank 0.
     """
-    figures = "; ".join(f"{one.meaning}: {one.printed} ({one.gb:.1f} GB)" for one in log.memory.values())
     if not has_gpu:
         figures = "only the memory of a GPU, which is not there"
-    why = f"Primus prints no peak over the run; it prints {figures or 'no memory figure at all'}"
+    elif log.memory:
+        figures = "; ".join(
+            f"{memory.meaning}: {memory.printed} ({memory.gb:.1f} GB)" for memory in log.memory.values()
+        )
+    else:
+        figures = "no memory figure at all"
+    why = f"Primus prints no peak over the run; it prints {figures}"
     return schema.unknown("memory_metrics", why) | {"source": "log of Primus"}
 
 
@@ -251,10 +260,10 @@ def why_unproven(cache: Path, dataset: Any, arguments: Mapping[str, Any], prefix
     if arguments.get("dataloader_type") != IN_ORDER:
         return f"Primus printed dataloader_type={arguments.get('dataloader_type')!r}: samples in another order"
     for name in INDICES:
-        found = sorted(cache.glob(f"*-GPTDataset-train-{name}.npy"))
-        if len(found) != 1:
-            return f"Primus left {len(found)} files of its {name}, wanted one"
-        if not _equal(found[0], getattr(dataset, name)):
+        files = sorted(cache.glob(f"*-GPTDataset-train-{name}.npy"))
+        if len(files) != 1:
+            return f"Primus left {len(files)} files of its {name}, wanted one"
+        if not _equal(files[0], getattr(dataset, name)):
             return f"the {name} that Primus drew is not the one of our data set: other samples, or another order"
     return None
 
@@ -270,11 +279,19 @@ def _equal(path: Path, ours: Any) -> bool:
 def take_profile(report: LogReport, profile: Profile, workspace: Path) -> list[str]:
     """Move the traces of a training that has ended well and write profile.json; return warnings for the result."""
     folder = profile_folder(report.job)
-    left = traces(workspace)
-    files = [_taken(rank, left.get(rank), profile, folder) for rank in profile.ranks_of(report.job.config.num_gpus)]
-    printed = {step.number: value_of(step.step_time) for step in (report.log.steps if report.log else ())}
-    seconds = [time for step in profile.steps if (time := printed.get(step)) is not None]
-    if missing := [str(step) for step in profile.steps if printed.get(step) is None]:
+    by_rank = traces(workspace)
+    files = [_taken(rank, by_rank.get(rank), profile, folder) for rank in profile.ranks_of(report.job.config.num_gpus)]
+    printed = {}
+    if report.log is not None:
+        printed = {step.number: value_of(step.step_time) for step in report.log.steps}
+    seconds, missing = [], []
+    for step in profile.steps:
+        step_seconds = printed.get(step)
+        if step_seconds is None:
+            missing.append(str(step))
+        else:
+            seconds.append(step_seconds)
+    if missing:
         return [
             f"profile: Primus printed no time of the profiled step {', '.join(missing)}; no profile.json is written"
         ]
@@ -284,9 +301,13 @@ def take_profile(report: LogReport, profile: Profile, workspace: Path) -> list[s
 
 def traces(workspace: Path) -> dict[int, Path]:
     """Return the trace of each rank below the workspace of Primus; of several, the last one by name."""
-    paths = sorted(path for path in workspace.rglob("*.json*") if path.is_file())
-    matches = ((name.fullmatch(path.name), path) for path in paths for name in TRACES)
-    return {int(match["rank"]): path for match, path in matches if match is not None}
+    by_rank = {}
+    for path in sorted(path for path in workspace.rglob("*.json*") if path.is_file()):
+        for pattern in TRACES:
+            match = pattern.fullmatch(path.name)
+            if match is not None:
+                by_rank[int(match["rank"])] = path
+    return by_rank
 
 
 def _taken(rank: int, source: Path | None, profile: Profile, folder: Path) -> Files:
@@ -302,6 +323,7 @@ def _taken(rank: int, source: Path | None, profile: Profile, folder: Path) -> Fi
                 shutil.copyfile(source, temporary)
             else:
                 compress(source, temporary)
+        # only now: until the copy is whole the trace has one place
         source.unlink()
     except (OSError, ForeignFileError) as error:
         why = getattr(error, "strerror", None) or str(error)

@@ -95,8 +95,10 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
                 report.warnings += report.reading("profile", taken) or []
     finally:
         if plan.checkpoint is not None:
+            # four bytes a parameter, which nothing reads after the training has started
             shutil.rmtree(plan.checkpoint, ignore_errors=True)
         if report.is_reporter:
+            # the next attempt needs an empty folder: files of an earlier order of samples would prove nothing
             shutil.rmtree(plan.workspace / "index_cache", ignore_errors=True)
 
 
@@ -112,6 +114,7 @@ def _run(
     No process of it remains. It is stopped early on a stop request to this process, or when the follower finds wrong
     arguments.
     """
+    # Primus's launcher starts torchrun, whose ranks outlive it when it is killed
     processes.adopt_orphans()
     child = processes.Child(list(command), follower.take, environment, folder=root)
     processes.wait_until(
@@ -157,7 +160,8 @@ def _check_ending(report: LogReport, exit_code: int, stop: processes.StopRequest
         raise PrimusError(f"interrupted by {stop.signal.name}", stop.exit_code(otherwise=1))
     if follower.unloaded is not None:
         raise MismatchError(f"Primus could not load the equal weights: {follower.unloaded}")
-    if wrong := follower.mismatch or check_arguments(report.job, follower.arguments):
+    wrong = follower.mismatch or check_arguments(report.job, follower.arguments)
+    if wrong is not None:
         raise MismatchError(wrong)
     if exit_code != 0:
         code = exit_code if exit_code > 0 else processes.SIGNAL_EXIT_CODE - exit_code
@@ -173,6 +177,7 @@ def _gpu_info(job: Job) -> dict[str, Any]:
         "except HardwareError as error: sys.exit(str(error))"
     )
     command = [sys.executable, "-c", program, job.config.platform, str(job.config.num_gpus)]
+    # libraries print lines of their own, so the answer is the last line
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if ran.returncode != 0:
         raise HardwareError(ran.stderr.strip().splitlines()[-1])

@@ -76,13 +76,17 @@ def render(
             f"tokens and would train another model; use SL={spec.sliding_window} at most, or FRAMEWORK=mega"
         )
     wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec)
-    wanted |= {DATA_CACHE: str(workspace / "index_cache")}
-    wanted |= CPU_OVERRIDES if config.platform == "cpu" else {}
-    if (weights := weights_folder(config, workspace)) is not None:
+    wanted[DATA_CACHE] = str(workspace / "index_cache")
+    if config.platform == "cpu":
+        wanted |= CPU_OVERRIDES
+    weights = weights_folder(config, workspace)
+    if weights is not None:
         wanted |= CHECKPOINT | {"load": str(weights)}
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
     if (primus.root / ARGUMENT_BUILDER).is_file():
-        fitted |= {new: fitted[old] for old, new in MEGATRON_NAMES.items() if old in fitted}
+        for old, new in MEGATRON_NAMES.items():
+            if old in fitted:
+                fitted[new] = fitted[old]
     trainer = {
         "framework": "megatron",
         "config": MODULE_PRESET,
@@ -157,7 +161,9 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
 
 def weights_folder(config: RunConfig, workspace: Path) -> Path | None:
     """Return the folder for the equal weights; None with INIT=native, and on GPUs, whose layers have other names."""
-    return workspace / WEIGHTS if config.init == "equal" and config.platform == "cpu" else None
+    if config.init == "equal" and config.platform == "cpu":
+        return workspace / WEIGHTS
+    return None
 
 
 def reasons() -> dict[str, str]:
@@ -165,6 +171,7 @@ def reasons() -> dict[str, str]:
     why = {DATA_CACHE: "an index cache of this run alone shows the order of its samples"}
     for row in ROWS:
         for key in getattr(entry_of(row, "prim"), "keys", ()):
+            # several rows may set one key
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
     return why
 
@@ -188,11 +195,17 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
     """Return the keys that this version knows, and a line for each other one; Primus stops at an unknown key."""
     fitted, dropped = {}, []
     for key, value in wanted.items():
-        name = next((name for name in (key, OTHER_NAME.get(key)) if name in known), None)
-        if name is not None:
-            fitted[name] = value
-        elif why := [why for names, is_harmless, why in HARMLESS if key.startswith(names) and is_harmless(value)]:
-            dropped.append(f"{key}={value}: {why[0]}")
+        if key in known:
+            fitted[key] = value
+            continue
+        other = OTHER_NAME.get(key)
+        if other in known:
+            # a key that a release renamed
+            fitted[other] = value
+            continue
+        harmless = [why for names, is_harmless, why in HARMLESS if key.startswith(names) and is_harmless(value)]
+        if harmless:
+            dropped.append(f"{key}={value}: {harmless[0]}")
         else:
             raise ConfigError(
                 f"PRIMUS_PATH={root}: this Primus has no key {key}, wanted {value!r}; without it the work would be "
@@ -208,12 +221,17 @@ WEIGHTS = "equal_weights"
 CHECKPOINT_VERSION = 3.0
 """`checkpoint_version` from which Megatron no longer reorders query, key and value."""
 _LAYER = (
-    *("input_layernorm.weight", "self_attention.linear_qkv.weight", "self_attention.linear_proj.weight"),
+    "input_layernorm.weight",
+    "self_attention.linear_qkv.weight",
+    "self_attention.linear_proj.weight",
     "pre_mlp_layernorm.weight",
 )
 CHECKPOINT: dict[str, Any] = {
-    **{"finetune": True, "no_load_optim": True, "no_load_rng": True},
-    **{"ckpt_format": "torch", "exit_on_missing_checkpoint": True},
+    "finetune": True,
+    "no_load_optim": True,
+    "no_load_rng": True,
+    "ckpt_format": "torch",
+    "exit_on_missing_checkpoint": True,
 }
 """Keys of the YAML by which Primus loads the weights of a checkpoint alone, beside `load`."""
 _LOAD_RETURN = re.compile(r"load_return: (?P<what>.*)")
@@ -234,7 +252,7 @@ def write_weights(
     source = EqualWeights(spec, seed, std)
     for stage, rank, group in itertools.product(range(pipeline), range(tensor), range(expert)):
         share = spec.num_experts // expert
-        names = [*_names(spec, stage, pipeline, range(group * share, (group + 1) * share))]
+        names = list(_names(spec, stage, pipeline, range(group * share, (group + 1) * share)))
         source.announce(wanted for _, name in names for wanted in names_of(name, spec))
         weights = {here: part_of(name, spec, source, rank, tensor) for here, name in names}
         of_stage = f"_{stage:03d}" if pipeline > 1 else ""
@@ -263,22 +281,26 @@ def _names(spec: ModelSpec, stage: int, stages: int, experts: Sequence[int]) -> 
     """
     is_first, is_last, layers = stage == 0, stage == stages - 1, spec.num_layers // stages
     if is_first:
-        yield (name := "embedding.word_embeddings.weight"), name
-    plain = (
-        *_LAYER,
-        *(["mlp.router.weight"] if experts else ["mlp.linear_fc1.weight", "mlp.linear_fc2.weight"]),
-        *(["self_attention.linear_qkv.bias"] if spec.qkv_bias else []),
-        *([f"self_attention.{letter}_layernorm.weight" for letter in "qk"] if spec.query_key_norm else []),
-    )
-    of_experts = [
-        tuple(f"mlp.experts.local_experts.{number}.linear_fc{part}.weight" for number in (here, whole))
-        for here, whole in enumerate(experts)
-        for part in (1, 2)
-    ]
+        yield "embedding.word_embeddings.weight", "embedding.word_embeddings.weight"
+    plain = list(_LAYER)
+    if experts:
+        plain.append("mlp.router.weight")
+    else:
+        plain += ["mlp.linear_fc1.weight", "mlp.linear_fc2.weight"]
+    if spec.qkv_bias:
+        plain.append("self_attention.linear_qkv.bias")
+    if spec.query_key_norm:
+        plain += ["self_attention.q_layernorm.weight", "self_attention.k_layernorm.weight"]
+    names = [(name, name) for name in plain]
+    for here, whole in enumerate(experts):
+        for linear in ("linear_fc1.weight", "linear_fc2.weight"):
+            place = "mlp.experts.local_experts"
+            names.append((f"{place}.{here}.{linear}", f"{place}.{whole}.{linear}"))
     for layer in range(layers):
-        for here, whole in [*((name, name) for name in plain), *of_experts]:
+        for here, whole in names:
             yield f"decoder.layers.{layer}.{here}", f"decoder.layers.{stage * layers + layer}.{whole}"
     if is_last:
-        yield (name := "decoder.final_layernorm.weight"), name
+        yield "decoder.final_layernorm.weight", "decoder.final_layernorm.weight"
+        # a tied model has one where the last stage does not hold the embedding: a copy of it
         if not spec.tie_word_embeddings or not is_first:
-            yield (name := "output_layer.weight"), name
+            yield "output_layer.weight", "output_layer.weight"

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from utils.frameworks import reads
 from utils.hardware.devices import BYTES_PER_GB, Device
 from utils.memory.estimate import estimate
 from utils.own_files import json_with
@@ -200,7 +201,7 @@ def _title(content: Mapping[str, Any]) -> str:
     kind = "rank" if content["platform"] == "cpu" else "GPU"
     count = asked["num_gpus"]
     devices = f"{count} {content['platform']} {kind}{'s' if count > 1 else ''}"
-    layers = ", torch's layers" if content["framework"] == "mega" else ""
+    layers = ", torch's layers" if reads(content["framework"], "layers") else ""
     layers += ", as many tokens for every expert" if content["experts"] else ""
     return (
         f"{LABEL.capitalize()}: {content['framework']} {content['model']} ({content['model_size']}) on {devices}, "

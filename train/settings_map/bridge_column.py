@@ -20,6 +20,7 @@ from train.settings_map.row import (
     is_native,
     left,
     megatron_experts,
+    megatron_provider,
     of_experts,
     override,
     profiled,
@@ -34,7 +35,7 @@ _DERIVED = "follows from the batch, GPUs and TP PP CP"
 
 
 def _off(*keys: str, value: object = None) -> Override:
-    return override(*((key, lambda on: value) for key in keys))
+    return override(to=dict.fromkeys(keys, value))
 
 
 COLUMN: Mapping[str, Override | Fixed] = {
@@ -76,7 +77,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "data set": Fixed(lambda config, spec: str(data_prefix(config, spec.name)), _OURS),
     "split": Fixed("100,0,0", _OURS),
     "samples": Fixed(lambda config, spec: config.training_samples, "steps x global batch"),
-    "order of samples": override(("dataset.dataloader_type", lambda order: "single")),
+    "order of samples": override(to={"dataset.dataloader_type": "single"}),
     # the null tokenizer adds its end-of-document token to this number
     "tokenizer": _off("tokenizer.tokenizer_model"),
     "end of document masked in the loss": Fixed(False, _OURS),
@@ -90,7 +91,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     ),
     "checkpoints": _off("checkpoint.save", "checkpoint.save_interval"),
     "going on from a checkpoint": _off("checkpoint.load", "checkpoint.pretrained_checkpoint"),
-    "validation": override(("validation.eval_iters", int), ("validation.eval_interval", lambda on: None)),
+    "validation": override(("validation.eval_iters", int), to={"validation.eval_interval": None}),
     "loggers beside the log": _off("logger.tensorboard_dir", "logger.wandb_project"),
     "steps between lines of the log": override(
         ("logger.skip_train_metrics_log", lambda steps: True)  # our recorder prints a line for each step
@@ -98,35 +99,18 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "profile": _off("profiling"),  # its own profiler: the recorder profiles
     "profiled steps": Fixed(profiled, RECORDER_PROFILES),
     # shape and initial weights
-    "layers": override("model.num_layers"),
-    "hidden size": override("model.hidden_size"),
-    "feed-forward size": override("model.ffn_hidden_size"),
-    "attention heads": override("model.num_attention_heads"),
-    "key/value groups": override("model.num_query_groups"),
-    "channels of a head": override("model.kv_channels"),
+    **megatron_provider("model."),
     "vocabulary": override(
         "model.vocab_size",
-        ("tokenizer.tokenizer_type", lambda size: "NullTokenizer"),
         ("tokenizer.vocab_size", lambda size: size - 1),
-        ("tokenizer.use_tokenizer_vocab_size", lambda size: False),
+        to={"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.use_tokenizer_vocab_size": False},
     ),
     "vocabulary padded to a multiple of": override(
-        "model.make_vocab_size_divisible_by", ("model.should_pad_vocab", lambda multiple: False)
+        "model.make_vocab_size_divisible_by", to={"model.should_pad_vocab": False}
     ),
-    "norm": override("model.normalization"),
-    "norm epsilon": override("model.layernorm_epsilon"),
-    "SwiGLU": override("model.gated_linear_unit"),
     "experts of a layer": of_experts("model.", "num_moe_experts"),
     **megatron_experts("model."),
     "permutation fused": of_experts("model.", "moe_permute_fusion", "moe_router_fusion"),
-    "bias of linear layers": override("model.add_bias_linear"),
-    "QKV bias": override("model.add_qkv_bias"),
-    "embedding shared with output": override("model.share_embeddings_and_output_weights"),
-    "attention dropout": override("model.attention_dropout"),
-    "hidden dropout": override("model.hidden_dropout"),
-    "position embedding": override("model.position_embedding_type"),
-    "rope base": override("model.rotary_base"),
-    "rope over a part of a head's channels": override("model.rotary_percent"),
     "rope scaling of Llama 3.1": override("model.rope_scaling"),
     "rope scaling: factor": override("model.rope_scaling_factor", when=has_rope_scaling),
     "rope scaling: low frequency factor": Fixed(rope_scaling("low_frequency_factor"), "a constant of megatron-core: 1"),
@@ -137,8 +121,6 @@ COLUMN: Mapping[str, Override | Fixed] = {
         rope_scaling("original_max_position_embeddings"), "a constant of megatron-core: 8192"
     ),
     "sliding window": override(("model.window_size", left)),
-    "norm of queries and keys": override("model.qk_layernorm"),
-    "std of initial weights": override("model.init_method_std"),
     "initial weights": Fixed(
         asked("init"), "equal: copied into the built model before DDP; native: megatron-core's own"
     ),
@@ -159,18 +141,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "fp4 format": override("mixed_precision.fp4"),
     "fp4 recipe": override("mixed_precision.fp4_recipe", when=has_4_bits),
     "parameters gathered in fp8": override("mixed_precision.fp8_param_gather"),
-    "residual stream in fp32": override("model.fp32_residual_connection"),
-    "attention softmax in fp32": override("model.attention_softmax_in_fp32"),
     "recompute": override(*recomputation("model.")),
-    "bias activation fusion": override("model.bias_activation_fusion"),
-    "bias dropout fusion": override("model.bias_dropout_fusion"),
-    "masked softmax fusion": override("model.masked_softmax_fusion"),
-    "persist layer norm": override("model.persist_layer_norm"),
-    "apply rope fusion": override("model.apply_rope_fusion"),
-    "cross entropy loss fusion": override("model.cross_entropy_loss_fusion"),
-    "cross entropy fusion by": override("model.cross_entropy_fusion_impl"),
-    "gradient accumulation fusion": override("model.gradient_accumulation_fusion"),
-    "attention backend": override("model.attention_backend"),
     "float32 products": Fixed("highest", "as mega"),
     "Primus Turbo": Fixed(False, "AMD's own kernels, in Primus only"),
     "CUDA graphs": _off("model.cuda_graph_impl", value="none"),

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any
 
 from train.settings_map import bridge_column, nemo_column, prim_column, titan_column
@@ -30,6 +29,8 @@ from train.settings_map.row import (
     Wanted,
     always,
     asked,
+    constant,
+    dimension,
     first_rate,
     has_4_bits,
     has_rope_scaling,
@@ -41,78 +42,79 @@ from train.settings_map.row import (
     overlaps,
     override,
     profiled,
-    rope_scaling,
+    rope_number,
+    setting,
     shape,
 )
 from utils.dataset.place import data_prefix
 from utils.errors import ConfigError
 from utils.frameworks import FRAMEWORKS
-from utils.models import ModelSpec
+from utils.models import TRAITS, ModelSpec
 from utils.settings.config import RunConfig
 
 ROWS = (
     # batch
-    MapRow("micro batch", asked("micro_batch_size"), "micro_batch_size"),
-    MapRow("gradient accumulation", asked("gradient_accumulation"), "gradient_accumulation"),
-    MapRow("global batch", asked("global_batch_size"), "global_batch_size"),
-    MapRow("sequence length (data)", asked("sequence_length"), "sequence_length"),
+    setting("micro batch", "micro_batch_size"),
+    setting("gradient accumulation", "gradient_accumulation"),
+    setting("global batch", "global_batch_size"),
+    setting("sequence length (data)", "sequence_length"),
     MapRow("sequence length (model)", asked("sequence_length")),
-    MapRow("steps", asked("train_iterations"), "max_steps"),
+    setting("steps", "train_iterations"),
     # optimizer and schedule
-    MapRow("optimizer", always("adam"), "optimizer"),
-    MapRow("precision of optimizer states", asked("optimizer_state"), "optimizer_state"),
-    MapRow("learning rate", asked("learning_rate"), "lr"),
-    MapRow("schedule", always("cosine")),
+    constant("optimizer", "adam", "optimizer"),
+    setting("precision of optimizer states", "optimizer_state"),
+    setting("learning rate", "learning_rate"),
+    constant("schedule", "cosine"),
     MapRow("steps of the schedule", asked("train_iterations")),
-    MapRow("least learning rate", asked("min_learning_rate"), "min_lr"),
-    MapRow("warm-up steps", asked("warmup_iterations"), "warmup_iters"),
+    setting("least learning rate", "min_learning_rate"),
+    setting("warm-up steps", "warmup_iterations"),
     MapRow("learning rate of step 1", first_rate),
-    MapRow("weight decay, start to end", asked("weight_decay"), "weight_decay"),
-    MapRow("Adam beta 1", asked("beta1"), "beta1"),
-    MapRow("Adam beta 2", asked("beta2"), "beta2"),
-    MapRow("Adam epsilon", asked("adam_epsilon"), "adam_eps"),
-    MapRow("gradient clipping", asked("clip_grad"), "clip_grad"),
-    MapRow("loss reduction", always("mean of a micro batch, then of micro batches")),
+    setting("weight decay, start to end", "weight_decay"),
+    setting("Adam beta 1", "beta1"),
+    setting("Adam beta 2", "beta2"),
+    setting("Adam epsilon", "adam_epsilon"),
+    setting("gradient clipping", "clip_grad"),
+    constant("loss reduction", "mean of a micro batch, then of micro batches"),
     # communication
-    MapRow("distributed optimizer", always(True), "distributed_optimizer"),
+    constant("distributed optimizer", True, "distributed_optimizer"),
     MapRow("gradients reduced in fp32", lambda config, spec: config.gradient_dtype == "fp32", "gradient_reduce_dtype"),
     MapRow("overlap of gradient reduction", overlaps, "overlap_grad_reduce"),
     MapRow("overlap of parameter gathering", overlaps, "overlap_param_gather"),
     MapRow("average in the collective", overlaps, "fused_ops.average_in_collective"),
-    MapRow("search for NaN in gradients", always(False)),
+    constant("search for NaN in gradients", False),
     # data and their order
-    MapRow("seed of weights", asked("seed"), "seed"),
-    MapRow("seed of the order of samples", asked("seed"), "seed"),
+    setting("seed of weights", "seed"),
+    setting("seed of the order of samples", "seed"),
     MapRow("data set", lambda config, spec: str(data_prefix(config, spec.name))),
-    MapRow("split", always("100,0,0")),
+    constant("split", "100,0,0"),
     MapRow("samples", asked("training_samples")),
-    MapRow("order of samples", always("as GPTDataset has them")),
-    MapRow("tokenizer", always("the data's own ids")),
-    MapRow("end of document masked in the loss", always(False)),
-    MapRow("positions start again at a document", always(False)),
-    MapRow("attention ends at a document", always(False)),
-    MapRow("mask made with the data", always(False)),
+    constant("order of samples", "as GPTDataset has them"),
+    constant("tokenizer", "the data's own ids"),
+    constant("end of document masked in the loss", False),
+    constant("positions start again at a document", False),
+    constant("attention ends at a document", False),
+    constant("mask made with the data", False),
     MapRow("loader workers of a rank", lambda config, spec: 0 if config.platform == "cpu" else 2, "dataloader_workers"),
     # what is switched off, logs, profile
-    MapRow("checkpoints", always(False)),
-    MapRow("going on from a checkpoint", always(False)),
-    MapRow("validation", always(False)),
-    MapRow("loggers beside the log", always(False)),
-    MapRow("steps between lines of the log", always(1)),
+    constant("checkpoints", False),
+    constant("going on from a checkpoint", False),
+    constant("validation", False),
+    constant("loggers beside the log", False),
+    constant("steps between lines of the log", 1),
     MapRow("profile", is_profiled),
     MapRow("profiled steps", profiled),
     # shape and initial weights
-    MapRow("layers", shape("num_layers"), "num_layers"),
-    MapRow("hidden size", shape("hidden_size"), "hidden_size"),
-    MapRow("feed-forward size", shape("ffn_hidden_size"), "ffn_hidden_size"),
-    MapRow("attention heads", shape("num_attention_heads"), "num_attention_heads"),
-    MapRow("key/value groups", shape("num_query_groups"), "num_query_groups"),
+    dimension("layers", "num_layers"),
+    dimension("hidden size", "hidden_size"),
+    dimension("feed-forward size", "ffn_hidden_size"),
+    dimension("attention heads", "num_attention_heads"),
+    dimension("key/value groups", "num_query_groups"),
     MapRow("channels of a head", shape("head_dim")),
-    MapRow("vocabulary", shape("vocab_size"), "vocab_size"),
-    MapRow("vocabulary padded to a multiple of", always(1)),
-    MapRow("norm", always("RMSNorm")),
-    MapRow("norm epsilon", shape("norm_epsilon"), "norm_eps"),
-    MapRow("SwiGLU", always(True)),
+    dimension("vocabulary", "vocab_size"),
+    constant("vocabulary padded to a multiple of", 1),
+    constant("norm", "RMSNorm"),
+    dimension("norm epsilon", "norm_epsilon", "norm_eps"),
+    constant("SwiGLU", True),
     MapRow("experts of a layer", of_mixture(shape("num_experts")), "num_experts"),
     MapRow("experts of a token", of_mixture(shape("experts_per_token")), "experts_per_token"),
     MapRow("weights of a token's experts", of_mixture(always("softmax over all, then scaled to a sum of 1"))),
@@ -126,57 +128,45 @@ ROWS = (
     MapRow("exchange of tokens", of_mixture(always("alltoall"))),
     MapRow("products of experts grouped", of_mixture(on_gpu)),
     MapRow("permutation fused", of_mixture(always(False))),
-    MapRow("bias of linear layers", always(False)),
-    MapRow("QKV bias", shape("qkv_bias"), "qkv_bias"),
-    MapRow("norm of queries and keys", shape("query_key_norm"), "query_key_norm"),
-    MapRow("embedding shared with output", shape("tie_word_embeddings"), "tie_word_embeddings"),
-    MapRow("attention dropout", always(0.0)),
-    MapRow("hidden dropout", always(0.0)),
-    MapRow("position embedding", always("rope")),
-    MapRow("rope base", shape("rope_base"), "rope_base"),
-    MapRow("rope over a part of a head's channels", always(1.0)),
+    constant("bias of linear layers", False),
+    *(dimension(trait.name, trait.key) for trait in TRAITS if trait.is_in_spec and trait.kind is bool),
+    constant("attention dropout", 0.0),
+    constant("hidden dropout", 0.0),
+    constant("position embedding", "rope"),
+    dimension("rope base", "rope_base"),
+    constant("rope over a part of a head's channels", 1.0),
     MapRow("rope scaling of Llama 3.1", has_rope_scaling),
-    MapRow("rope scaling: factor", rope_scaling("factor"), "rope_scaling.factor"),
-    MapRow(
-        "rope scaling: low frequency factor", rope_scaling("low_frequency_factor"), "rope_scaling.low_frequency_factor"
-    ),
-    MapRow(
-        "rope scaling: high frequency factor",
-        rope_scaling("high_frequency_factor"),
-        "rope_scaling.high_frequency_factor",
-    ),
-    MapRow(
-        "rope scaling: original length",
-        rope_scaling("original_max_position_embeddings"),
-        "rope_scaling.original_max_position_embeddings",
-    ),
-    MapRow("sliding window", shape("sliding_window"), "sliding_window"),
-    MapRow("std of initial weights", asked("init_std"), "init_std"),
-    MapRow("initial weights", asked("init"), "init"),
+    rope_number("rope scaling: factor", "factor"),
+    rope_number("rope scaling: low frequency factor", "low_frequency_factor"),
+    rope_number("rope scaling: high frequency factor", "high_frequency_factor"),
+    rope_number("rope scaling: original length", "original_max_position_embeddings"),
+    dimension("sliding window", "sliding_window"),
+    setting("std of initial weights", "init_std"),
+    setting("initial weights", "init"),
     MapRow("output projections drawn smaller, by 1/sqrt(2 layers)", is_native),
     # parallelism and precision
-    MapRow("TP", asked("tensor_parallel_size"), "tp"),
-    MapRow("PP", asked("pipeline_parallel_size"), "pp"),
-    MapRow("virtual pipeline stages", always(None)),
-    MapRow("CP", asked("context_parallel_size"), "cp"),
+    setting("TP", "tensor_parallel_size"),
+    setting("PP", "pipeline_parallel_size"),
+    constant("virtual pipeline stages", None),
+    setting("CP", "context_parallel_size"),
     MapRow("EP", of_mixture(asked("expert_parallel_size")), "ep"),
-    MapRow("DP", asked("data_parallel_size"), "dp"),
-    MapRow("sequence parallel", always(False)),
-    MapRow("precision", asked("precision"), "precision"),
+    setting("DP", "data_parallel_size"),
+    constant("sequence parallel", False),
+    setting("precision", "precision"),
     MapRow("fp8 format", lambda config, spec: FP8_FORMATS.get(config.fp8_recipe)),
-    MapRow("fp8 recipe", asked("fp8_recipe"), "fp8_recipe"),
-    MapRow("fp8: steps of the largest value kept", always(1024)),
-    MapRow("fp8: which of them counts", always("max")),
+    setting("fp8 recipe", "fp8_recipe"),
+    constant("fp8: steps of the largest value kept", 1024),
+    constant("fp8: which of them counts", "max"),
     MapRow("fp4 format", lambda config, spec: FP4_FORMAT if has_4_bits(config, spec) else None),
     MapRow("fp4 recipe", asked("fp8_recipe")),
-    MapRow("parameters gathered in fp8", always(False)),
-    MapRow("residual stream in fp32", always(False)),
-    MapRow("attention softmax in fp32", always(True)),
-    MapRow("recompute", asked("recompute"), "recompute"),
+    constant("parameters gathered in fp8", False),
+    constant("residual stream in fp32", False),
+    constant("attention softmax in fp32", True),
+    setting("recompute", "recompute"),
     # fused operations
     MapRow("bias activation fusion", on_gpu, "fused_ops.bias_activation_fusion"),
     MapRow("bias dropout fusion", on_gpu, "fused_ops.bias_dropout_fusion"),
-    MapRow("masked softmax fusion", always(False), "fused_ops.masked_softmax_fusion"),
+    constant("masked softmax fusion", False, "fused_ops.masked_softmax_fusion"),
     MapRow("persist layer norm", on_gpu, "fused_ops.persist_layer_norm"),
     # of local layers the kernels of train/mega/attention.py
     MapRow("apply rope fusion", on_gpu, "fused_ops.apply_rope_fusion"),
@@ -186,13 +176,13 @@ ROWS = (
         lambda config, spec: on_gpu(config, spec) and config.precision != "fp32",
         "fused_ops.cross_entropy_loss_fusion",
     ),
-    MapRow("cross entropy fusion by", always("native")),
+    constant("cross entropy fusion by", "native"),
     # Apex's extension, of mega train/mega/kernels.py where it is missing
     MapRow("gradient accumulation fusion", on_gpu, "fused_ops.gradient_accumulation_fusion"),
-    MapRow("attention backend", always("auto"), "attention_backend"),
-    MapRow("float32 products", always("highest")),
-    MapRow("Primus Turbo", always(False)),
-    MapRow("CUDA graphs", always(False)),
+    constant("attention backend", "auto", "attention_backend"),
+    constant("float32 products", "highest"),
+    constant("Primus Turbo", False),
+    constant("CUDA graphs", False),
 )
 """In the order of the table of docs/generated."""
 COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {
@@ -223,6 +213,7 @@ def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, A
     for _, entry, value in applied(framework, config, spec):
         for key, form in entry.forms:
             new = form(value)
+            # two rows may share a key (`seed`), but must agree on its value
             if key in values and values[key] != new:
                 raise ValueError(f"settings map, {framework}: {key} is set twice, to {values[key]!r} and {new!r}")
             values[key] = new
@@ -258,16 +249,22 @@ class Variable:
 
     name: str
     wanted: Wanted
-    fixed: Mapping[str, Fixed] = field(default_factory=dict)
-    """Frameworks that get no value of ours, with the value there and the reason."""
+    """The value that a framework gets, None to leave the variable unset."""
+    everywhere: Fixed | None = None
+    """Entry of the frameworks that get no value of ours, unless one of the next two applies."""
+    without_megatron: Fixed | None = None
+    """Entry of a framework of torch's own layers."""
+    of_primus: Fixed | None = None
+    """Entry of Primus, whose own script sets variables before it starts the ranks."""
 
     def of(self, framework: str) -> Override | Fixed:
-        """Return the entry of a framework; titan is PyTorch with data parallelism only, as hf."""
-        return self.fixed.get("hf" if framework == "titan" else framework) or override(self.name)
-
-
-def _unset(name: str, reason: str = _UNSET, others: Mapping[str, Fixed] = MappingProxyType({})) -> Variable:
-    return Variable(name, always(None), {**dict.fromkeys(FRAMEWORKS, Fixed(None, reason)), **others})
+        """Return the entry of a framework."""
+        record = FRAMEWORKS[framework]
+        if record.starts_its_ranks and self.of_primus is not None:
+            return self.of_primus
+        if not record.has_megatron_layers and self.without_megatron is not None:
+            return self.without_megatron
+        return self.everywhere or override(self.name)
 
 
 OF_ATTENTION = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
@@ -282,8 +279,10 @@ def decided(framework: str) -> tuple[str, ...]:
     language_module.py), and AMD's image sets NVTE_FLASH_ATTN=0; Primus has a patch of its own for that. The last, which
     NVIDIA's images set, would round the operands of float32 products.
     """
-    one = FRAMEWORKS[framework]
-    return (*(OF_ATTENTION if one.has_megatron_layers and not one.starts_its_ranks else ()), OF_PRODUCTS)
+    record = FRAMEWORKS[framework]
+    if record.has_megatron_layers and not record.starts_its_ranks:
+        return (*OF_ATTENTION, OF_PRODUCTS)
+    return (OF_PRODUCTS,)
 
 
 ENVIRONMENT: tuple[Variable, ...] = (
@@ -295,19 +294,28 @@ ENVIRONMENT: tuple[Variable, ...] = (
             if config.platform != "cpu" and (config.tensor_parallel_size > 1 or config.context_parallel_size > 1)
             else None
         ),
-        {"hf": Fixed(None, "data parallel only"), "prim": Fixed("1", f"{_PRIMUS} where it is unset")},
+        without_megatron=Fixed(None, "data parallel only"),
+        of_primus=Fixed("1", f"{_PRIMUS} where it is unset"),
     ),
     Variable("GPU_MAX_HW_QUEUES", _on("amd", "2")),
-    Variable("HSA_ENABLE_SDMA", _on("amd", "1"), {"prim": Fixed(_on("amd", "1"), _PRIMUS)}),
+    Variable("HSA_ENABLE_SDMA", _on("amd", "1"), of_primus=Fixed(_on("amd", "1"), _PRIMUS)),
     Variable("HSA_NO_SCRATCH_RECLAIM", _on("amd", "1")),
     Variable(
-        "NVTE_CK_USES_BWD_V3", _on("amd", "1"), {"hf": Fixed(_on("amd", "1"), "no TransformerEngine that reads it")}
+        "NVTE_CK_USES_BWD_V3",
+        _on("amd", "1"),
+        without_megatron=Fixed(_on("amd", "1"), "no TransformerEngine that reads it"),
     ),
     Variable("TORCH_NCCL_HIGH_PRIORITY", _on("amd", "1")),
-    # Megatron's recipe; hf and titan move their weights by NCCL in every layer, which the switch may speed up
-    Variable("NCCL_NVLS_ENABLE", _on("nvd", "0"), {"hf": Fixed(None, _UNSET)}),
+    # Megatron's recipe; torch's FSDP2 moves weights by NCCL in every layer, which the switch may speed up
+    Variable("NCCL_NVLS_ENABLE", _on("nvd", "0"), without_megatron=Fixed(None, _UNSET)),
     *(
-        _unset(name, _DECIDED, {"hf": Fixed(None, _UNSET), "prim": Fixed(None, "as AMD's image sets it")})
+        Variable(
+            name,
+            always(None),
+            Fixed(None, _DECIDED),
+            without_megatron=Fixed(None, _UNSET),
+            of_primus=Fixed(None, "as AMD's image sets it"),
+        )
         for name in OF_ATTENTION
     ),
     # TransformerEngine for CUDA multiplies float32 as TF32 whatever torch is set to, and the one for ROCm does not
@@ -316,16 +324,24 @@ ENVIRONMENT: tuple[Variable, ...] = (
         "NVIDIA_TF32_OVERRIDE",
         lambda config, spec: "0" if config.platform == "nvd" and config.precision == "fp32" else None,
     ),
-    _unset(OF_PRODUCTS, "removed, whoever set it: the trainers set the precision of float32 products"),
+    Variable(
+        OF_PRODUCTS,
+        always(None),
+        Fixed(None, "removed, whoever set it: the trainers set the precision of float32 products"),
+    ),
     # Segments that grow do not fragment. Every release of torch reads this name; PYTORCH_ALLOC_CONF, which a user may
     # have set, takes precedence in torch itself. Not on AMD: before ROCm 10 such segments leak file descriptors until
     # allocation fails (pytorch/pytorch#192814), and can hang (#192259); torch 2.10 and older ignore the setting there.
     Variable("PYTORCH_CUDA_ALLOC_CONF", _on("nvd", "expandable_segments:True")),
-    _unset("PYTORCH_HIP_ALLOC_CONF"),
+    Variable("PYTORCH_HIP_ALLOC_CONF", always(None), Fixed(None, _UNSET)),
 )
 
 
 def environment(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, str]:
     """Return the environment variables to start a framework with; a value that the user has set takes precedence."""
-    ours = {row.name: row.wanted(config, spec) for row in ENVIRONMENT if isinstance(row.of(framework), Override)}
-    return {name: value for name, value in ours.items() if value is not None}
+    variables = {}
+    for variable in ENVIRONMENT:
+        value = variable.wanted(config, spec)
+        if value is not None and isinstance(variable.of(framework), Override):
+            variables[variable.name] = value
+    return variables

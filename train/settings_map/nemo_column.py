@@ -17,6 +17,7 @@ from train.settings_map.row import (
     is_profiled,
     left,
     megatron_experts,
+    megatron_provider,
     override,
     profiled,
     recomputation,
@@ -43,9 +44,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     ),
     "least learning rate": override("optim.lr_scheduler.min_lr"),
     # with constant_steps NeMo uses another rule of warm-up
-    "warm-up steps": override(
-        "optim.lr_scheduler.warmup_steps", ("optim.lr_scheduler.constant_steps", lambda steps: 0)
-    ),
+    "warm-up steps": override("optim.lr_scheduler.warmup_steps", to={"optim.lr_scheduler.constant_steps": 0}),
     "learning rate of step 1": Fixed(first_rate, "NeMo's own rule: LR n / (W + 1) at step n"),
     "weight decay, start to end": override("optim.config.weight_decay"),
     "Adam beta 1": override("optim.config.adam_beta1"),
@@ -53,7 +52,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "Adam epsilon": override("optim.config.adam_eps"),
     # trainer.gradient_clip_val has to stay unset: NeMo's precision plugin refuses it
     "gradient clipping": override("optim.config.clip_grad"),
-    "loss reduction": override(("model.config.calculate_per_token_loss", lambda rule: False)),
+    "loss reduction": override(to={"model.config.calculate_per_token_loss": False}),
     # communication
     "distributed optimizer": override(
         "trainer.strategy.ddp.use_distributed_optimizer", "optim.config.use_distributed_optimizer"
@@ -81,45 +80,23 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "mask made with the data": override("data.create_attention_mask"),
     "loader workers of a rank": override("data.num_workers", ("data.persistent_workers", lambda workers: workers > 0)),
     # what is switched off, logs, profile
-    "checkpoints": override(
-        "trainer.enable_checkpointing", "trainer.strategy.ckpt_async_save", ("log.ckpt", lambda on: None)
-    ),
-    "going on from a checkpoint": override(("resume", lambda on: None)),
+    "checkpoints": override("trainer.enable_checkpointing", "trainer.strategy.ckpt_async_save", to={"log.ckpt": None}),
+    "going on from a checkpoint": override(to={"resume": None}),
     "validation": override(
         ("trainer.limit_val_batches", int),
         ("trainer.limit_test_batches", int),
         ("trainer.num_sanity_val_steps", int),
     ),
-    "loggers beside the log": override(
-        "trainer.logger", ("log.tensorboard", lambda on: None), ("log.wandb", lambda on: None)
-    ),
+    "loggers beside the log": override("trainer.logger", to={"log.tensorboard": None, "log.wandb": None}),
     "steps between lines of the log": override("trainer.log_every_n_steps"),
     "profile": Fixed(is_profiled, RECORDER_PROFILES),
     "profiled steps": Fixed(profiled, "as above"),
     # shape and initial weights
-    "layers": override("model.config.num_layers"),
-    "hidden size": override("model.config.hidden_size"),
-    "feed-forward size": override("model.config.ffn_hidden_size"),
-    "attention heads": override("model.config.num_attention_heads"),
-    "key/value groups": override("model.config.num_query_groups"),
-    "channels of a head": override("model.config.kv_channels"),
+    **megatron_provider("model.config."),
     "vocabulary": override("model.config.vocab_size"),
-    "vocabulary padded to a multiple of": override("model.config.make_vocab_size_divisible_by"),
-    "norm": override("model.config.normalization"),
-    "norm epsilon": override("model.config.layernorm_epsilon"),
-    "SwiGLU": override("model.config.gated_linear_unit"),
     **dict.fromkeys(
         ("experts of a layer", *megatron_experts("")), Fixed(None, "this version has no recipe of a mixture of experts")
     ),
-    "bias of linear layers": override("model.config.add_bias_linear"),
-    "QKV bias": override("model.config.add_qkv_bias"),
-    "norm of queries and keys": override("model.config.qk_layernorm"),
-    "embedding shared with output": override("model.config.share_embeddings_and_output_weights"),
-    "attention dropout": override("model.config.attention_dropout"),
-    "hidden dropout": override("model.config.hidden_dropout"),
-    "position embedding": override("model.config.position_embedding_type"),
-    "rope base": override("model.config.rotary_base"),
-    "rope over a part of a head's channels": override("model.config.rotary_percent"),
     "rope scaling of Llama 3.1": Fixed(
         has_rope_scaling, "Llama31Config applies it always, the other models' classes never"
     ),
@@ -128,7 +105,6 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "rope scaling: high frequency factor": override("model.config.high_freq_factor", when=has_rope_scaling),
     "rope scaling: original length": override("model.config.old_context_len", when=has_rope_scaling),
     "sliding window": override(("model.config.window_size", left)),
-    "std of initial weights": override("model.config.init_method_std"),
     "initial weights": Fixed(
         asked("init"), "equal: copied into the built model, which is megatron-core's; native: NeMo's own"
     ),
@@ -149,19 +125,8 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "fp4 format": Fixed(None, "NeMo 2.3 has no fp4; FP8_RECIPE=nvfp4 is refused"),
     "fp4 recipe": Fixed(asked("fp8_recipe"), "as above"),
     "parameters gathered in fp8": override("trainer.plugins.fp8_param_gather"),
-    "residual stream in fp32": override("model.config.fp32_residual_connection"),
-    "attention softmax in fp32": override("model.config.attention_softmax_in_fp32"),
     "recompute": override(*recomputation("model.config.")),
     # fused operations
-    "bias activation fusion": override("model.config.bias_activation_fusion"),
-    "bias dropout fusion": override("model.config.bias_dropout_fusion"),
-    "masked softmax fusion": override("model.config.masked_softmax_fusion"),
-    "persist layer norm": override("model.config.persist_layer_norm"),
-    "apply rope fusion": override("model.config.apply_rope_fusion"),
-    "cross entropy loss fusion": override("model.config.cross_entropy_loss_fusion"),
-    "cross entropy fusion by": override("model.config.cross_entropy_fusion_impl"),
-    "gradient accumulation fusion": override("model.config.gradient_accumulation_fusion"),
-    "attention backend": override("model.config.attention_backend"),
     "float32 products": Fixed("highest", "as mega"),
     "Primus Turbo": Fixed(False, "as mega"),
     "CUDA graphs": override("model.config.enable_cuda_graph"),

@@ -16,6 +16,7 @@ from train.settings_map.row import (
     is_delayed,
     is_profiled,
     megatron_experts,
+    megatron_model,
     of_experts,
     override,
     recomputation,
@@ -40,7 +41,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
         "exp_avg_sq_dtype",
         "main_grads_dtype",
         "main_params_dtype",
-        ("use_precision_aware_optimizer", lambda kind: False),
+        to={"use_precision_aware_optimizer": False},
     ),
     "learning rate": override("lr"),
     "schedule": override("lr_decay_style"),
@@ -50,16 +51,13 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "learning rate of step 1": override("lr_warmup_init"),
     # with a constant style Megatron refuses a start and an end of its own
     "weight decay, start to end": override(
-        "weight_decay",
-        ("weight_decay_incr_style", lambda decay: "constant"),
-        ("start_weight_decay", lambda decay: None),
-        ("end_weight_decay", lambda decay: None),
+        "weight_decay", to={"weight_decay_incr_style": "constant", "start_weight_decay": None, "end_weight_decay": None}
     ),
     "Adam beta 1": override("adam_beta1"),
     "Adam beta 2": override("adam_beta2"),
     "Adam epsilon": override("adam_eps"),
     "gradient clipping": override("clip_grad"),
-    "loss reduction": override(("calculate_per_token_loss", lambda rule: False)),
+    "loss reduction": override(to={"calculate_per_token_loss": False}),
     # communication
     "distributed optimizer": override("use_distributed_optimizer"),
     "gradients reduced in fp32": override("accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", not_)),
@@ -71,18 +69,14 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "seed of weights": override("seed"),
     "seed of the order of samples": override("seed"),
     "data set": override(
-        "train_data_path",
-        ("data_path", lambda prefix: None),
-        ("valid_data_path", lambda prefix: None),
-        ("test_data_path", lambda prefix: None),
-        ("mock_data", lambda prefix: False),
+        "train_data_path", to={"data_path": None, "valid_data_path": None, "test_data_path": None, "mock_data": False}
     ),
     # no split applies where each part has a path of its own; all of train_data_path is for training
-    "split": override(("split", lambda split: None)),
+    "split": override(to={"split": None}),
     "samples": Fixed(asked("training_samples"), "steps x global batch"),
     # the preset has cyclic, which shuffles them once more
-    "order of samples": override(("dataloader_type", lambda order: "single")),
-    "tokenizer": override(("tokenizer_model", lambda ids: None)),
+    "order of samples": override(to={"dataloader_type": "single"}),
+    "tokenizer": override(to={"tokenizer_model": None}),
     "end of document masked in the loss": override("eod_mask_loss"),
     "positions start again at a document": override("reset_position_ids"),
     "attention ends at a document": override("reset_attention_mask"),
@@ -95,14 +89,14 @@ COLUMN: Mapping[str, Override | Fixed] = {
         ("disable_last_saving", not_),
         ("save_interval", lambda on: OFF_THE_END),
     ),
-    "going on from a checkpoint": override(("load", lambda on: None), "finetune", "auto_continue_train"),
-    "validation": override(("eval_iters", int), ("eval_interval", lambda on: OFF_THE_END)),
+    "going on from a checkpoint": override("finetune", "auto_continue_train", to={"load": None}),
+    "validation": override(("eval_iters", int), to={"eval_interval": OFF_THE_END}),
     "loggers beside the log": override(
         ("disable_tensorboard", not_), ("disable_wandb", not_), ("disable_mlflow", not_)
     ),
     # at INFO newer releases do not print the iteration line
     "steps between lines of the log": override(
-        "log_interval", ("log_throughput", bool), ("stderr_sink_level", lambda steps: "DEBUG")
+        "log_interval", ("log_throughput", bool), to={"stderr_sink_level": "DEBUG"}
     ),
     "profile": override("profile"),
     "profiled steps": override(
@@ -116,16 +110,10 @@ COLUMN: Mapping[str, Override | Fixed] = {
         when=is_profiled,
     ),
     # shape and initial weights
-    "layers": override("num_layers"),
-    "hidden size": override("hidden_size"),
-    "feed-forward size": override("ffn_hidden_size"),
-    "attention heads": override("num_attention_heads"),
-    "key/value groups": override(("group_query_attention", lambda groups: True), "num_query_groups"),
-    "channels of a head": override("kv_channels"),
+    **megatron_model(""),
+    "key/value groups": override("num_query_groups", to={"group_query_attention": True}),
     # the null tokenizer adds its end-of-document token to this number
-    "vocabulary": override(("tokenizer_type", lambda size: "NullTokenizer"), ("vocab_size", lambda size: size - 1)),
-    "vocabulary padded to a multiple of": override("make_vocab_size_divisible_by"),
-    "norm": override("normalization"),
+    "vocabulary": override(("vocab_size", lambda size: size - 1), to={"tokenizer_type": "NullTokenizer"}),
     "norm epsilon": override("norm_epsilon"),
     "SwiGLU": override("swiglu"),
     "experts of a layer": of_experts("", "num_experts"),
@@ -139,26 +127,13 @@ COLUMN: Mapping[str, Override | Fixed] = {
     ),
     # AMD's YAML has its own kernels for both, and on MI325X and MI355X those before TransformerEngine's
     "exchange of tokens": of_experts(
-        "",
-        "moe_token_dispatcher_type",
-        ("use_turbo_deepep", lambda kind: False),
-        ("turbo_sync_free_moe_stage", lambda kind: 0),
+        "", "moe_token_dispatcher_type", to={"use_turbo_deepep": False, "turbo_sync_free_moe_stage": 0}
     ),
     "products of experts grouped": of_experts(
-        "",
-        "moe_grouped_gemm",
-        ("moe_use_legacy_grouped_gemm", lambda on: False),
-        ("use_turbo_grouped_gemm", lambda on: False),
+        "", "moe_grouped_gemm", to={"moe_use_legacy_grouped_gemm": False, "use_turbo_grouped_gemm": False}
     ),
-    "bias of linear layers": override("add_bias_linear"),
-    "QKV bias": override("add_qkv_bias"),
-    "norm of queries and keys": override("qk_layernorm"),
-    "embedding shared with output": override(("untie_embeddings_and_output_weights", not_)),
-    "attention dropout": override("attention_dropout"),
-    "hidden dropout": override("hidden_dropout"),
-    "position embedding": override("position_embedding_type"),
+    "embedding shared with the output layer": override(("untie_embeddings_and_output_weights", not_)),
     "rope base": override(("rotary_base", int)),
-    "rope over a part of a head's channels": override("rotary_percent"),
     "rope scaling of Llama 3.1": override("use_rope_scaling"),
     "rope scaling: factor": override("rope_scaling_factor", when=has_rope_scaling),
     "rope scaling: low frequency factor": Fixed(
@@ -174,7 +149,6 @@ COLUMN: Mapping[str, Override | Fixed] = {
         unexceeded_window,
         "no key in any release: the same work only where the sequence is no longer than the window",
     ),
-    "std of initial weights": override("init_method_std"),
     "initial weights": Fixed(
         lambda config, spec: config.init if config.platform == "cpu" else "native",
         "on a GPU Primus draws its own; on a CPU it loads ours as a checkpoint (train/prim/yaml_config.py)",
@@ -189,7 +163,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "CP": override("context_parallel_size"),
     "DP": Fixed(asked("data_parallel_size"), "follows from GPUs / (TP PP CP)"),
     "sequence parallel": override("sequence_parallel"),
-    "precision": override(("bf16", lambda name: name != "fp32"), ("fp16", lambda name: False)),
+    "precision": override(("bf16", lambda name: name != "fp32"), to={"fp16": False}),
     "fp8 format": override("fp8"),
     "fp8 recipe": override(("fp8_recipe", scaling), when=has_8_bits),
     "fp8: steps of the largest value kept": override("fp8_amax_history_len", when=is_delayed),
@@ -197,22 +171,14 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "fp4 format": override("fp4", when=has_4_bits),
     "fp4 recipe": override("fp4_recipe", when=has_4_bits),
     "parameters gathered in fp8": override("fp8_param_gather"),
-    "residual stream in fp32": override("fp32_residual_connection"),
-    "attention softmax in fp32": override("attention_softmax_in_fp32"),
     "recompute": override(
         *recomputation(""),
         ("recompute_activations", lambda kind: kind == "selective"),
     ),
     # fused operations
     "bias activation fusion": override("bias_swiglu_fusion"),
-    "bias dropout fusion": override("bias_dropout_fusion"),
-    "masked softmax fusion": override("masked_softmax_fusion"),
     "persist layer norm": override(("no_persist_layer_norm", not_)),
-    "apply rope fusion": override("apply_rope_fusion"),
-    "cross entropy loss fusion": override("cross_entropy_loss_fusion"),
-    "cross entropy fusion by": override("cross_entropy_fusion_impl"),
     "gradient accumulation fusion": Fixed(False, "off in AMD's configurations: it needs Apex's extension"),
-    "attention backend": override("attention_backend"),
     "float32 products": Fixed("highest", "nothing in Primus turns TF32 on, nor does AMD's image"),
     "Primus Turbo": override("enable_primus_turbo", "use_turbo_attention", "use_turbo_rms_norm"),
     "CUDA graphs": Fixed(False, "default of every release; its key changed its name"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
-from utils.settings.keys import NO_RECIPE
+from utils.settings.keys import NO_RECIPE, in_results
 from utils.settings.profiling import Profile
 
 RECORDER_PROFILES = "torch.profiler, started by the recorder (train/profiling)"
@@ -65,9 +66,19 @@ class MapRow:
     """Key of `resolved_config` that holds the value read back (a dot leads into a map); None where there is none."""
 
 
-def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Override:
-    """Return an Override; a key alone takes the value unchanged, a pair through its function."""
-    return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
+def override(
+    *keys: str | tuple[str, Form], to: Mapping[str, Any] = MappingProxyType({}), when: Wanted | None = None
+) -> Override:
+    """Return an Override; a key alone takes the value unchanged, a pair through its function.
+
+    Keys of `to` get the value there, whatever that of the row is.
+    """
+    forms = []
+    for key in keys:
+        forms.append((key, _as_it_is) if isinstance(key, str) else key)
+    for name, constant_value in to.items():
+        forms.append((name, _always_form(constant_value)))
+    return Override(tuple(forms), when)
 
 
 def asked(name: str) -> Wanted:
@@ -85,8 +96,32 @@ def always(value: Any) -> Wanted:
     return lambda config, spec: value
 
 
+def setting(name: str, field: str) -> MapRow:
+    """Return the row of a setting that is read back, under the key of results that utils/settings/keys.py gives it."""
+    return MapRow(name, asked(field), in_results()[field].key)
+
+
+def dimension(name: str, field: str, resolved: str | None = None) -> MapRow:
+    """Return the row of a field of ModelSpec, which is read back under the same name unless another one is given."""
+    return MapRow(name, shape(field), resolved or field)
+
+
+def rope_number(name: str, field: str) -> MapRow:
+    """Return the row of a number of the rope scaling."""
+    return MapRow(name, rope_scaling(field), f"rope_scaling.{field}")
+
+
+def constant(name: str, value: Any, resolved: str | None = None) -> MapRow:
+    """Return the row of something that is the same in every training."""
+    return MapRow(name, always(value), resolved)
+
+
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def _always_form(value: Any) -> Form:
+    return lambda _: value
 
 
 # Rules and forms that several frameworks share
@@ -144,6 +179,7 @@ def is_profiled(config: RunConfig, spec: ModelSpec) -> bool:
 
 def profiled(config: RunConfig, spec: ModelSpec) -> Profile | None:
     """Return the profile with the numbers of its ranks; None without one."""
+    # a framework that takes ranks by number has no word for all of them
     profile = config.profiled
     return None if profile is None else replace(profile, ranks=profile.ranks_of(config.num_gpus))
 
@@ -174,10 +210,10 @@ def left(window: int | None) -> list[int] | None:
     return None if window is None else [window - 1, 0]
 
 
-def of_experts(place: str, *keys: str | tuple[str, Form]) -> Override:
+def of_experts(place: str, *keys: str | tuple[str, Form], to: Mapping[str, Any] = MappingProxyType({})) -> Override:
     """Return an Override of keys at a place that only a mixture of experts has."""
-    named = ((key, _as_it_is) if isinstance(key, str) else key for key in keys)
-    return override(*((f"{place}{key}", form) for key, form in named), when=has_experts)
+    forms = tuple((place + key, form) for key, form in override(*keys, to=to).forms)
+    return Override(forms, has_experts)
 
 
 def megatron_experts(place: str) -> dict[str, Override]:
@@ -186,21 +222,22 @@ def megatron_experts(place: str) -> dict[str, Override]:
         "experts of a token": of_experts(place, "moe_router_topk"),
         "weights of a token's experts": of_experts(
             place,
-            ("moe_router_score_function", lambda rule: "softmax"),
-            ("moe_router_pre_softmax", lambda rule: False),
-            ("moe_router_topk_scaling_factor", lambda rule: None),
-            ("moe_router_num_groups", lambda rule: None),
+            to={
+                "moe_router_score_function": "softmax",
+                "moe_router_pre_softmax": False,
+                "moe_router_topk_scaling_factor": None,
+                "moe_router_num_groups": None,
+            },
         ),
         "feed-forward size of an expert": of_experts(place, "moe_ffn_hidden_size"),
         "shared expert": of_experts(place, ("moe_shared_expert_intermediate_size", lambda size: size or None)),
         "auxiliary loss of the router": of_experts(
             place,
             "moe_aux_loss_coeff",
-            ("moe_router_load_balancing_type", lambda size: "none"),
-            ("moe_z_loss_coeff", lambda size: None),
+            to={"moe_router_load_balancing_type": "none", "moe_z_loss_coeff": None},
         ),
         "bias that balances the experts": of_experts(place, "moe_router_enable_expert_bias"),
-        "tokens dropped": of_experts(place, ("moe_expert_capacity_factor", lambda on: None)),
+        "tokens dropped": of_experts(place, to={"moe_expert_capacity_factor": None}),
         "forced balancing": of_experts(place, "moe_router_force_load_balancing"),
         "precision of the router": of_experts(place, "moe_router_dtype"),
         "EP": of_experts(place, "expert_model_parallel_size"),
@@ -208,6 +245,55 @@ def megatron_experts(place: str) -> dict[str, Override]:
         "products of experts grouped": of_experts(place, "moe_grouped_gemm"),
         "permutation fused": of_experts(place, "moe_permute_fusion"),
     }
+
+
+_MODEL_FIELDS = {
+    "layers": "num_layers",
+    "hidden size": "hidden_size",
+    "feed-forward size": "ffn_hidden_size",
+    "attention heads": "num_attention_heads",
+    "channels of a head": "kv_channels",
+    "vocabulary padded to a multiple of": "make_vocab_size_divisible_by",
+    "norm": "normalization",
+    "bias of linear layers": "add_bias_linear",
+    "QKV bias": "add_qkv_bias",
+    "norm of queries and keys": "qk_layernorm",
+    "attention dropout": "attention_dropout",
+    "hidden dropout": "hidden_dropout",
+    "position embedding": "position_embedding_type",
+    "rope over a part of a head's channels": "rotary_percent",
+    "std of initial weights": "init_method_std",
+    "residual stream in fp32": "fp32_residual_connection",
+    "attention softmax in fp32": "attention_softmax_in_fp32",
+    "bias dropout fusion": "bias_dropout_fusion",
+    "masked softmax fusion": "masked_softmax_fusion",
+    "apply rope fusion": "apply_rope_fusion",
+    "cross entropy loss fusion": "cross_entropy_loss_fusion",
+    "cross entropy fusion by": "cross_entropy_fusion_impl",
+    "attention backend": "attention_backend",
+}
+"""Fields of megatron-core's TransformerConfig that take the value of a row unchanged, also as arguments of Primus."""
+_PROVIDER_FIELDS = {
+    "norm epsilon": "layernorm_epsilon",
+    "SwiGLU": "gated_linear_unit",
+    "embedding shared with the output layer": "share_embeddings_and_output_weights",
+    "rope base": "rotary_base",
+    "bias activation fusion": "bias_activation_fusion",
+    "persist layer norm": "persist_layer_norm",
+    "gradient accumulation fusion": "gradient_accumulation_fusion",
+    "key/value groups": "num_query_groups",
+}
+"""Fields beside those that NeMo's and Bridge's model configurations share; Primus's arguments have other names."""
+
+
+def megatron_model(place: str) -> dict[str, Override]:
+    """Return the entries of the fields of a model of megatron-core at a place."""
+    return {row: override(place + key) for row, key in _MODEL_FIELDS.items()}
+
+
+def megatron_provider(place: str) -> dict[str, Override]:
+    """Return the entries of the fields of a model configuration of NeMo or Bridge at a place."""
+    return {row: override(place + key) for row, key in (_MODEL_FIELDS | _PROVIDER_FIELDS).items()}
 
 
 def recomputation(place: str) -> tuple[tuple[str, Form], ...]:
@@ -233,7 +319,14 @@ def transformer_settings(recipe: str) -> dict[str, Any]:
 
 def resolved_recipe(settings: Any) -> str:
     """Return the recipe of a TransformerConfig by the name of the suite; `none` where neither fp8 nor fp4 is on."""
-    has_4 = getattr(settings, "fp4", None)  # megatron-core 0.12 has no such field
-    recipe = settings.fp4_recipe if has_4 else settings.fp8_recipe if settings.fp8 else NO_RECIPE
+    if getattr(settings, "fp4", None):  # megatron-core 0.12 has no such field
+        recipe = settings.fp4_recipe
+    elif settings.fp8:
+        recipe = settings.fp8_recipe
+    else:
+        return NO_RECIPE
     name = str(getattr(recipe, "value", recipe))  # an enum or a text
-    return next((ours for ours, theirs in _SCALING.items() if theirs == name), name)
+    for ours, theirs in _SCALING.items():
+        if theirs == name:
+            return ours
+    return name

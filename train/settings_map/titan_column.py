@@ -64,7 +64,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "sequence length (data)": override("training.seq_len"),
     "sequence length (model)": Fixed(asked("sequence_length"), "training.seq_len sets it"),
     "steps": override("training.steps"),
-    "optimizer": override(("optimizer.implementation", lambda name: "fused")),
+    "optimizer": override(to={"optimizer.implementation": "fused"}),
     "precision of optimizer states": Fixed("fp32", "those of training.dtype; another value is refused"),
     "learning rate": override("adamw.lr"),
     "schedule": Fixed("cosine", _RULE),
@@ -82,7 +82,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
         True,
         "its FSDP2 shards weights, gradients and states, on one rank as well",
     ),
-    "gradients reduced in fp32": override(("training.mixed_precision_reduce", lambda on: "float32")),
+    "gradients reduced in fp32": override(to={"training.mixed_precision_reduce": "float32"}),
     "overlap of gradient reduction": Fixed(overlaps, "FSDP2 reduces a layer while the layer before it computes"),
     "overlap of parameter gathering": Fixed(overlaps, "FSDP2 gathers the next layer's weights ahead of its use"),
     "average in the collective": Fixed(False, "it adds up: the loss is divided by the tokens of all ranks before"),
@@ -105,11 +105,9 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "validation": override("validator.enable"),
     "loggers beside the log": override("metrics.enable_tensorboard", "metrics.enable_wandb"),
     # its line of the log gathers the loss over ranks; it prints that of step 1 always
-    "steps between lines of the log": override(("metrics.log_freq", lambda steps: OFF_THE_END)),
+    "steps between lines of the log": override(to={"metrics.log_freq": OFF_THE_END}),
     # its own profiler stays off: the recorder profiles, as in every framework here
-    "profile": override(
-        ("profiler.enable_profiling", lambda on: False), ("profiler.enable_memory_snapshot", lambda on: False)
-    ),
+    "profile": override(to={"profiler.enable_profiling": False, "profiler.enable_memory_snapshot": False}),
     "profiled steps": Fixed(profiled, RECORDER_PROFILES),
     # shape and initial weights
     "layers": override("layers.n_layers"),
@@ -132,20 +130,17 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "experts of a layer": of_experts("layers.", "num_experts"),
     "experts of a token": of_experts("layers.", "top_k"),
     "weights of a token's experts": of_experts(
-        "TokenChoiceTopKRouter.",
-        ("score_func", lambda rule: "softmax"),
-        ("route_norm", lambda rule: True),
-        ("route_scale", lambda rule: 1.0),
+        "TokenChoiceTopKRouter.", to={"score_func": "softmax", "route_norm": True, "route_scale": 1.0}
     ),
     "feed-forward size of an expert": of_experts("layers.", "moe_hidden_dim"),
-    "shared expert": of_experts("MoE.", ("shared_experts", lambda size: None)),
+    "shared expert": of_experts("MoE.", to={"shared_experts": None}),
     "auxiliary loss of the router": Fixed(0.0, "torchtitan has none"),
-    "bias that balances the experts": of_experts("MoE.", ("load_balance_coeff", lambda on: None)),
+    "bias that balances the experts": of_experts("MoE.", to={"load_balance_coeff": None}),
     "tokens dropped": Fixed(False, "torchtitan drops none"),
     "forced balancing": of_experts("debug.", "moe_force_load_balance"),
     "precision of the router": Fixed(None, "that of the weights, its scores in fp32"),
     "EP": of_experts("parallelism.", "expert_parallel_degree"),
-    "exchange of tokens": of_experts("layers.", ("moe_comm_backend", lambda kind: "standard")),
+    "exchange of tokens": of_experts("layers.", to={"moe_comm_backend": "standard"}),
     "products of experts grouped": Fixed(
         lambda config, spec: config.precision != "fp32",
         "its own experts, which multiply in bf16; in fp32 one after the other",
@@ -153,8 +148,8 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "permutation fused": Fixed(False, "torch's operations"),
     "bias of linear layers": Fixed(False, _NEITHER_HAS),
     "QKV bias": override("QKVLinear.wq.bias", "QKVLinear.wkv.bias"),
-    "norm of queries and keys": override(("GQAttention.qk_norm", lambda has: None), when=_has_plain_heads),
-    "embedding shared with output": Fixed(False, "a model that shares them is refused"),
+    "norm of queries and keys": override(to={"GQAttention.qk_norm": None}, when=_has_plain_heads),
+    "embedding shared with the output layer": Fixed(False, "a model that shares them is refused"),
     "attention dropout": Fixed(0.0, _NEITHER_HAS),
     "hidden dropout": Fixed(0.0, _NEITHER_HAS),
     "position embedding": Fixed("rope", _BOTH_HAVE),
@@ -176,13 +171,10 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "PP": override("parallelism.pipeline_parallel_degree"),
     "virtual pipeline stages": Fixed(None, _ONE_WAY),
     "CP": override("parallelism.context_parallel_degree"),
-    "DP": override(
-        "parallelism.data_parallel_shard_degree", ("parallelism.data_parallel_replicate_degree", lambda ranks: 1)
-    ),
+    "DP": override("parallelism.data_parallel_shard_degree", to={"parallelism.data_parallel_replicate_degree": 1}),
     "sequence parallel": Fixed(False, _ONE_WAY),
     "precision": override(
-        ("training.mixed_precision_param", lambda name: _DTYPES.get(name, name)),
-        ("training.dtype", lambda name: "float32"),
+        ("training.mixed_precision_param", lambda name: _DTYPES.get(name, name)), to={"training.dtype": "float32"}
     ),
     "fp8 format": Fixed(None, _NO_FP8),
     "fp8 recipe": Fixed(asked("fp8_recipe"), _NO_FP8),
@@ -194,7 +186,7 @@ COLUMN: Mapping[str, Override | Fixed] = {
     "residual stream in fp32": Fixed(False, "FSDP2 casts all weights, also on one rank"),
     "attention softmax in fp32": Fixed(True, "torch's attention adds up in fp32"),
     "recompute": override("activation_checkpoint"),  # of products it keeps every second result, mega and hf keep each
-    "bias activation fusion": override("compile.enable", ("compile.components", lambda on: ["model", "loss"])),
+    "bias activation fusion": override("compile.enable", to={"compile.components": ["model", "loss"]}),
     "bias dropout fusion": Fixed(False, "it has no dropout"),
     "masked softmax fusion": Fixed(False, "torch's attention"),
     "persist layer norm": Fixed(False, _COMPILED),

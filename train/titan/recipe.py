@@ -43,11 +43,12 @@ from utils.settings.config import RunConfig
 
 LAYERS, ADAMW, RECOMPUTE = "layers", "adamw", "activation_checkpoint"
 PARTS = {
-    part.__name__: part
-    for part in (
-        *(attention.GQAttention, attention.QKVLinear, nn_modules.RMSNorm, rope.RoPE),
-        *(moe.MoE, moe.TokenChoiceTopKRouter),
-    )
+    "GQAttention": attention.GQAttention,
+    "QKVLinear": attention.QKVLinear,
+    "RMSNorm": nn_modules.RMSNorm,
+    "RoPE": rope.RoPE,
+    "MoE": moe.MoE,
+    "TokenChoiceTopKRouter": moe.TokenChoiceTopKRouter,
 }
 """Parts of a model whose configurations the map changes, by name."""
 POLICIES: dict[str, Any] = {"none": None, "selective": SelectiveAC.Config(), "full": FullAC.Config()}
@@ -71,14 +72,11 @@ class Experts(moe.GroupedExperts):
     def forward(self, tokens: torch.Tensor, tokens_of_expert: torch.Tensor) -> torch.Tensor:
         """Return the outputs of tokens [tokens, width], which are sorted by expert."""
         weights = (self.w1_EFD, self.w2_EDF, self.w3_EFD)
-        local = (weight.to_local() if isinstance(weight, DTensor) else weight for weight in weights)
-        parts = tokens.split(tokens_of_expert.tolist())
-        return torch.cat(
-            [
-                F.linear(F.silu(F.linear(part, gate)) * F.linear(part, up), down)
-                for part, gate, down, up in zip(parts, *local, strict=True)
-            ]
-        )
+        gates, downs, ups = (weight.to_local() if isinstance(weight, DTensor) else weight for weight in weights)
+        outputs = []
+        for part, gate, down, up in zip(tokens.split(tokens_of_expert.tolist()), gates, downs, ups, strict=True):
+            outputs.append(F.linear(F.silu(F.linear(part, gate)) * F.linear(part, up), down))
+        return torch.cat(outputs)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -181,6 +179,7 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
     `adapter` is torchtitan's converter (`from_hf`), which also puts the channels of
     queries and keys into the order of `llama3`. Raises MismatchError where model and spec have other parameters.
     """
+    # so that a parameter that nothing fills is found at the end
     missing = dict(parameters(model))
     together: dict[str, list[str]] = {}  # the experts of a layer are one parameter
     for name in shapes(spec):
@@ -188,9 +187,8 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
     announce(source, (name for names in together.values() for name in names))
     for name, names in together.items():
         # from_hf knows weights only; a class with biases keeps the order of channels, so they go where their weights do
-        ((converted, tensor),) = adapter.from_hf(
-            {one.replace(".bias", ".weight"): source(one) for one in names}
-        ).items()
+        weights = {one.replace(".bias", ".weight"): source(one) for one in names}
+        ((converted, tensor),) = adapter.from_hf(weights).items()
         if name.endswith(".bias"):
             converted = converted.replace(".weight", ".bias")
         if converted not in missing:

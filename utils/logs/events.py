@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from utils.logs.lines import IterationLine, Printed
+from utils.logs.lines import MEGA, NEMO, TORCHTITAN, IterationLine, Printed
 
 FILE_NAME = "events.out.tfevents."
 """Prefix of the name of every event file."""
@@ -21,15 +21,15 @@ TENSORBOARD = "2.21.0"
 """Release of the reader that this was tested with."""
 _FIELDS = {  # tag of the step time, which identifies the framework: framework, and its other tags
     "iteration-time": (
-        "mega",
+        MEGA,
         {"lm loss": "loss", "learning-rate": "learning_rate", "grad-norm": "grad_norm", "throughput": "tflops"},
     ),
     "train_step_timing in s": (
-        "nemo",
+        NEMO,
         {"reduced_train_loss": "loss", "lr": "learning_rate", "grad_norm": "grad_norm"},
     ),
     "time_metrics/end_to_end(s)": (
-        "torchtitan",
+        TORCHTITAN,
         {"loss_metrics/global_avg_loss": "loss", "grad_norm": "grad_norm", "lr": "learning_rate"},
     ),
 }
@@ -69,7 +69,7 @@ def _iteration(
         else:
             iteration.not_finite.append(f"{name.replace('_', ' ')} is {value}")
     # an event file does not record the version that wrote it; see utils/logs/iterations.py
-    iteration.is_mean_of_two = framework == "mega" and number == 2
+    iteration.is_mean_of_two = framework == MEGA and number == 2
     return iteration
 
 

@@ -24,6 +24,12 @@ from collections.abc import Iterator
 
 from utils.logs.lines import (
     GIBIBYTE_IN_GB,
+    HF,
+    MEGA,
+    NEMO,
+    OURS,
+    PRIM,
+    TORCHTITAN,
     IterationLine,
     Line,
     Memory,
@@ -118,7 +124,7 @@ def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> I
     is_primus = bool(rank or memory or {_TOKENS, _TOKENS_D} & fields.values.keys())
     has_microseconds = bool(time and time[1])
     return IterationLine(
-        framework="prim" if is_primus else "mega",
+        framework=PRIM if is_primus else MEGA,
         format=_primus_format(fields, bool(time)) if is_primus else _megatron_format(time),
         number=int(start[1]),
         total=int(start[2]),
@@ -177,7 +183,7 @@ def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> IterationLine:
 
     step = fields.whole("global_step")
     return IterationLine(
-        framework="nemo",
+        framework=NEMO,
         format="NeMo / Lightning, 4 significant digits",
         number=(int(start[1]) if step is None else step) + 1,
         total=int(start[2]) + 1,
@@ -229,7 +235,7 @@ def _titan_iteration(line: Line, step: int, values: dict[str, str]) -> Iteration
     memory = _TITAN_MEMORY.fullmatch(values.get("memory", ""))
     gib = number(memory[1]) if memory else None
     return IterationLine(
-        framework="prim" if rank else "torchtitan",
+        framework=PRIM if rank else TORCHTITAN,
         format="torchtitan under Primus" if rank else "torchtitan",
         number=step,
         total=None,
@@ -263,7 +269,7 @@ class HuggingFaceDicts:
             self._before = values
             self._count += 1
             yield IterationLine(
-                framework="hf",
+                framework=HF,
                 format="Hugging Face Trainer, numbered in the order of its lines",
                 number=self._count,
                 total=None,
@@ -287,7 +293,7 @@ def our_steps(line: Line) -> Iterator[IterationLine]:
             continue
         memory = Memory("allocated", step.memory_gb, f"{step.memory_gb:.1f} GB", line.where)
         yield IterationLine(
-            framework="ours",
+            framework=OURS,
             format="our own progress lines",
             number=step.number,
             total=step.total,

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+PRIM, NEMO, MEGA, BRIDGE, TORCHTITAN, HF, OURS = ("prim", "nemo", "mega", "bridge", "torchtitan", "hf", "ours")
+FRAMEWORKS = (PRIM, NEMO, MEGA, BRIDGE, TORCHTITAN, HF, OURS)
+"""Names of the frameworks that print a log; `ours` is what our own recorder prints."""
 WORDS = (
     b"iteration",
     b"loss",

@@ -14,13 +14,25 @@ from utils.logs.events import FILE_NAME, event_steps
 from utils.logs.facts import allocator_memory, facts, parameter_count
 from utils.logs.iterations import HuggingFaceDicts, iterations, our_steps, titan_steps
 from utils.logs.join import Joined
-from utils.logs.lines import Fact, IterationLine, Line, Memory, RunLog, lines
+from utils.logs.lines import (
+    BRIDGE,
+    FRAMEWORKS,
+    HF,
+    MEGA,
+    PRIM,
+    TORCHTITAN,
+    Fact,
+    IterationLine,
+    Line,
+    Memory,
+    RunLog,
+    lines,
+)
 
-FRAMEWORKS = ("prim", "nemo", "mega", "bridge", "torchtitan", "hf", "ours")
 ASKED = "asked"
 """`where` of a fact that the caller knew and the log does not contain."""
 FEW_DIGITS = 4
-_SAME = {"mega", "bridge"}
+_SAME = {MEGA, BRIDGE}
 _OF_BRIDGE = ("mem-max-allocated-gigabytes", "MODEL_TFLOP/s/GPU")
 """Words that only Megatron Bridge prints."""
 NO_ITERATION = "no line tells of an iteration"
@@ -89,9 +101,9 @@ class _Reading:
     def framework(self, family: str) -> str:
         """Return the framework that printed the lines of a family."""
         named = {iteration.framework for iteration in self.joined[family].by_number.values()}
-        if "prim" in named:  # a line that lost its prefix and has no field of Primus looks like Megatron's
-            return "prim"
-        return "bridge" if named == {"mega"} and self.is_bridge else named.pop()
+        if PRIM in named:  # a line that lost its prefix and has no field of Primus looks like Megatron's
+            return PRIM
+        return BRIDGE if named == {MEGA} and self.is_bridge else named.pop()
 
 
 def read_log(paths: Sequence[Path], framework: str = "auto", known: Mapping[str, int | None] | None = None) -> RunLog:
@@ -128,8 +140,8 @@ def holds_iterations(path: Path) -> bool:
 
 def _family(iteration: IterationLine) -> str:
     if iteration.is_from_any_rank:
-        return "torchtitan"
-    return "megatron" if iteration.framework in ("mega", "prim") else iteration.framework
+        return TORCHTITAN
+    return "megatron" if iteration.framework in (MEGA, PRIM) else iteration.framework
 
 
 def _choose(framework: str, reading: _Reading, names: str) -> str:
@@ -176,7 +188,7 @@ def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: 
         *_ends(found),
         *(
             _hugging_face(iterations, total)
-            if framework == "hf"
+            if framework == HF
             else join.gaps(iterations, int(total.value) if total else None)
         ),
         *([] if iterations else [NO_ITERATION]),
@@ -192,7 +204,7 @@ def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: 
     names = " + ".join(dict.fromkeys(one.format for one in iterations))
     return RunLog(
         framework=framework,
-        format=names.replace("Megatron-LM", "Megatron Bridge") if framework == "bridge" else names,
+        format=names.replace("Megatron-LM", "Megatron Bridge") if framework == BRIDGE else names,
         steps=steps,
         excluded=excluded,
         facts=found,

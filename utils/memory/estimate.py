@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from utils import frameworks
 from utils.hardware.devices import BYTES_PER_GB, MIB, Device
 from utils.memory.terms import Stage
 from utils.models import ModelSpec
@@ -37,10 +38,7 @@ real_e2e_escape_demo_baseline/train.log, 11 May 2026). None was seen for another
 RESERVED_GB = {"nvd": 616 * MIB / BYTES_PER_GB}
 """Memory that driver and firmware keep of what the driver reports, GB (1e9 bytes), by platform. nvd: 616 MiB of an
 H200, driver 580.159.04 (tests/h200/facts/nvidia_smi_q.txt); other boards are taken to be alike. amd: none is known."""
-PROCESS_GB = {"mega": 0.43, "hf": 0.53}
-"""Resident set of a rank beside its tensors: Python, torch, the framework, gloo. Measured: jobs of the tiny Llama with
-MBS=1 SL=16, less their tensors (0.42 to 0.44 and 0.53 to 0.54); AMD EPYC virtual machine, 2 cores, Python 3.11.7, torch
-2.13.0+cpu, megatron-core 0.16.1, transformers 5.23.0, 21 November 2026."""
+PROCESS_GB = {one.name: one.process_gb for one in frameworks.FRAMEWORKS.values() if one.process_gb is not None}
 FRAMEWORKS = tuple(PROCESS_GB)
 """Frameworks with a memory estimate."""
 
@@ -74,12 +72,14 @@ class MemoryEstimate:
 
 
 def estimate(config: RunConfig, framework: str, spec: ModelSpec) -> MemoryEstimate:
-    """Return the estimate for one device of a job of `framework` (`mega` or `hf`).
+    """Return the estimate for one device of a job of `framework`, one of FRAMEWORKS.
 
     PRECISION=fp8 is counted as bf16 with fp8 copies of the layers' weights. Raises ValueError for any other framework.
     """
     if framework not in FRAMEWORKS:
-        raise ValueError(f"memory estimate: got framework {framework!r}, wanted mega or hf; others have no formula yet")
+        raise ValueError(
+            f"memory estimate: got framework {framework!r}, wanted {' or '.join(FRAMEWORKS)}; others have no formula"
+        )
     stages = [Stage(config, framework, spec, stage) for stage in range(config.pipeline_parallel_size)]
     return max((_add_up(stage) for stage in stages), key=lambda each: each.total_gb)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from utils.frameworks import FRAMEWORKS
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -36,7 +37,7 @@ class Stage:
     @property
     def is_mega(self) -> bool:
         """True if the framework is megatron-core."""
-        return self.framework == "mega"
+        return FRAMEWORKS[self.framework].has_megatron_layers
 
     @property
     def is_windowed(self) -> bool:

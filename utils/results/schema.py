@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from utils.errors import quoted
+from utils.models import TRAITS
 from utils.settings import profiling
 from utils.settings.keys import Number, in_results
 
@@ -129,6 +130,8 @@ LISTS_OF_ORIGIN = {
     "environment_withheld": "the names of the variables that were kept from the ranks",
 }
 """Lists that `provenance` may hold. Results of earlier versions lack the last two."""
+_TYPES: dict[type, Any] = {float: Number}
+"""JSON has one kind of number, so that a float may be read as an int."""
 OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "provenance": {
         **dict.fromkeys(LISTS_OF_ORIGIN, list),
@@ -139,9 +142,7 @@ OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "resolved_config": {
         **dict.fromkeys(("attention_library", "float32_matmul_precision", "hf_kernels"), str),
         **dict.fromkeys(("routing", "router_dtype"), str),
-        **dict.fromkeys(("num_experts", "experts_per_token", "shared_expert_size"), int),
-        "router_auxiliary_loss": Number,
-        **dict.fromkeys(("token_dropping", "tie_word_embeddings", "query_key_norm"), bool),
+        **{trait.key: _TYPES.get(trait.kind, trait.kind) for trait in TRAITS if not trait.is_always_recorded},
     },
     "energy_metrics": {
         "counter_joules": Number,

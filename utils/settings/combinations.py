@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import ConfigError
-from utils.frameworks import FRAMEWORKS, can_train, counterpart, in_all
+from utils.frameworks import (
+    CONTEXT,
+    EXPERT,
+    FRAMEWORKS,
+    PIPELINE,
+    TENSOR,
+    Framework,
+    can_train,
+    counterpart,
+    in_all,
+)
 from utils.models import NAMES
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
@@ -120,110 +130,71 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
 
 def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
     """Raise ConfigError for settings that exclude one another, or that this version does not support."""
-    names, is_fp8, is_here = typed["frameworks"], typed["precision"] == "fp8", typed["launcher"] != "slurm"
-    parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
-    others = [name for name in names if name not in ("mega", "hf")]
-    own_layers = "megatron-core's own layers" if platform == "cpu" else "the layers of TransformerEngine"
-    for rule in (
-        (
-            "CP" in parallel and not _is_installed("transformer_engine"),
-            "CP",
-            "context parallelism without TransformerEngine would be silently wrong; use CP=1",
-        ),
-        (  # the loop of mega gives every rank whole sequences, while each rank needs its own share of one
-            "CP" in parallel and "mega" in names,
-            "CP FRAMEWORK",
-            "mega cannot divide a sequence between ranks in this version; use CP=1, or nemo or prim",
-        ),
-        (
-            "hf" in names and parallel,
-            " ".join(parallel),
-            "hf has no tensor, pipeline or context parallelism: all must be 1; use mega",
-        ),
-        (
-            "hf" in names and typed["routing"] == "balanced",
-            "ROUTING FRAMEWORK",
-            "transformers has no forced balancing; use mega, or ROUTING=learned",
-        ),
-        (
-            "hf" in names and typed["expert_parallel_size"] > 1,
-            "EP FRAMEWORK",
-            "hf shards the experts as all other weights; use EP=1, or mega",
-        ),
-        (
-            typed["warmup_iterations"] >= typed["train_iterations"],
-            "WARMUP_ITERS TRAIN_ITERS",
-            "warm-up must be shorter than the training; use less",
-        ),
-        (
-            typed["min_learning_rate"] > typed["learning_rate"],
-            "MIN_LR LR",
-            "the minimum is above the peak; use a smaller MIN_LR",
-        ),
-        (is_fp8 and "hf" in names, "PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8"),
-        (
-            is_fp8 and not _is_installed("transformer_engine"),
-            "PRECISION",
-            "fp8 needs TransformerEngine and a GPU; use bf16 or fp32",
-        ),
-        (
-            is_fp8 and typed["layers"] == "local",
-            "LAYERS PRECISION",
-            "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te",
-        ),
-        (
-            "bridge" in names and typed["layers"] == ("te" if platform == "cpu" else "local"),
-            "LAYERS FRAMEWORK",
-            f"bridge trains on {own_layers} on platform {platform}; use LAYERS=auto",
-        ),
-        (
-            typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32",
-            "GRADIENT_DTYPE PRECISION",
-            "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32",
-        ),
-        (
-            typed["optimizer_state"] != "fp32" and others,
-            "OPTIMIZER_STATE FRAMEWORK",
-            f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf",
-        ),
-        (
-            typed["method"] == "both",
-            "METHOD",
-            "means two trainings, which run_train.sh starts; set equal or best here",
-        ),
-        (
-            is_here and typed["runtime"] not in ("auto", "native"),
-            "RUNTIME",
-            "run_data.sh, run_train.sh and entry.sh start containers; here use native",
-        ),
-        (
-            typed["hf_kernels"] == "liger" and "hf" in names and not _is_installed("liger_kernel"),
-            "HF_KERNELS",
-            "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
-        ),
-        # Slurm sets rank and address of each job
-        (
-            is_here and typed["node_rank"] >= typed["nodes"],
-            "NODE_RANK NNODES",
-            "machines are numbered from 0, so NODE_RANK must be below NNODES",
-        ),
-        (
-            is_here and typed["nodes"] > 1 and typed["master_addr"] is None,
+    is_fp8 = typed["precision"] == "fp8"
+    is_here = typed["launcher"] != "slurm"  # Slurm sets rank and address of each job
+    if typed["context_parallel_size"] != 1 and not _is_installed("transformer_engine"):
+        raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
+    for name in typed["frameworks"]:
+        _check_framework(rules, typed, platform, FRAMEWORKS[name])
+    if typed["warmup_iterations"] >= typed["train_iterations"]:
+        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training; use less")
+    if typed["min_learning_rate"] > typed["learning_rate"]:
+        raise rules.broken("MIN_LR LR", "the minimum is above the peak; use a smaller MIN_LR")
+    if is_fp8 and not _is_installed("transformer_engine"):
+        raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
+    if is_fp8 and typed["layers"] == "local":
+        raise rules.broken("LAYERS PRECISION", "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te")
+    if typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32":
+        raise rules.broken("GRADIENT_DTYPE PRECISION", "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32")
+    if typed["method"] == "both":
+        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
+    if is_here and typed["runtime"] not in ("auto", "native"):
+        raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
+    if is_here and typed["node_rank"] >= typed["nodes"]:
+        raise rules.broken("NODE_RANK NNODES", "machines are numbered from 0, so NODE_RANK must be below NNODES")
+    if is_here and typed["nodes"] > 1 and typed["master_addr"] is None:
+        raise rules.broken(
             "NNODES MASTER_ADDR",
             "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
-        ),
-        (
-            "titan" in names and parallel,
-            " ".join(parallel),
-            "titan runs torchtitan's FSDP2 only in this version: all must be 1",
-        ),
-        (
-            "titan" in names and typed["gradient_dtype"] != "fp32",
-            "GRADIENT_DTYPE FRAMEWORK",
-            "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32",
-        ),
-    ):
-        rules.refuse(*rule)
+        )
+
+
+def _check_framework(rules: Rules, typed: Mapping[str, Any], platform: str, framework: Framework) -> None:
+    """Raise ConfigError for a setting that a framework of the training cannot take."""
+    name = framework.name
+    divided = [key for key in (TENSOR, PIPELINE, CONTEXT, EXPERT) if typed[KEYS[key].field] != 1]
+    lacking = [key for key in divided if key not in framework.parallelism]
+    if lacking:
+        able = [other.name for other in FRAMEWORKS.values() if set(lacking) <= set(other.parallelism)]
+        raise rules.broken(
+            " ".join([*lacking, "FRAMEWORK"]),
+            f"{name} cannot divide a training like this in this version; use 1, or one of {', '.join(able)}",
+        )
+    if typed["routing"] == "balanced" and not framework.has_forced_balancing:
+        raise rules.broken("ROUTING FRAMEWORK", f"{name} has no forced balancing; use mega, or ROUTING=learned")
+    if typed["precision"] == "fp8" and not framework.fp8_recipes:
+        raise rules.broken("PRECISION FRAMEWORK", f"{name} runs bf16 or fp32; use FRAMEWORK=mega for fp8")
+    if framework.has_fixed_layers:
+        own, layers = "te", "the layers of TransformerEngine"
+        if platform == "cpu":
+            own, layers = "local", "megatron-core's own layers"
+        if typed["layers"] not in ("auto", own):
+            why = f"{name} trains on {layers} on platform {platform}; use LAYERS=auto"
+            raise rules.broken("LAYERS FRAMEWORK", why)
+    if typed["optimizer_state"] not in framework.optimizer_states:
+        states = " or ".join(framework.optimizer_states)
+        why = f"{name} keeps {states} states in this version; use FRAMEWORK=mega,hf"
+        raise rules.broken("OPTIMIZER_STATE FRAMEWORK", why)
+    if typed["gradient_dtype"] not in framework.gradient_dtypes:
+        dtypes = " or ".join(framework.gradient_dtypes)
+        why = f"{name} reduces gradients in {dtypes}; use GRADIENT_DTYPE=fp32"
+        raise rules.broken("GRADIENT_DTYPE FRAMEWORK", why)
+    is_liger = typed["hf_kernels"] == "liger" and "hf_kernels" in framework.own_settings
+    if is_liger and not _is_installed("liger_kernel"):
+        raise rules.broken(
+            "HF_KERNELS",
+            "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
+        )
 
 
 def _is_installed(package: str) -> bool:
@@ -261,8 +232,11 @@ def profile(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
         return NO_PROFILE
     first, last, steps = typed["profile_step_start"], typed["profile_step_end"], typed["train_iterations"]
     ranks, count = typed["profile_ranks"], typed["num_gpus"]
-    is_prim, of_platform, profiled = "prim" in typed["frameworks"], TOOLS.get(tool, platform), last - first + 1
-    wanted = LEAST_UNPROFILED + LOST_BY_PRIMUS * is_prim
+    of_platform, profiled = TOOLS.get(tool, platform), last - first + 1
+    is_prim = any(FRAMEWORKS[name].starts_its_ranks for name in typed["frameworks"])
+    wanted = LEAST_UNPROFILED
+    if is_prim:
+        wanted += LOST_BY_PRIMUS
     for rule in (
         (
             of_platform != platform,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utils.errors import ConfigError, did_you_mean
-from utils.frameworks import can_train
+from utils.frameworks import FRAMEWORKS, can_train
 from utils.models import NAMES as MODEL_NAMES, ModelSpec, UnknownModelError, get as get_model
 from utils.settings import layers, profiling as profiles
 from utils.settings.combinations import (
@@ -330,11 +330,12 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
             "EP MODEL",
             f"{name} has {spec.num_experts} experts, which do not divide by it; use EP=1",
         )
-        rules.refuse(  # torchtitan
-            "titan" in config.frameworks and spec.sliding_window and config.sequence_length > spec.sliding_window,
+        without_windows = [one for one in config.frameworks if not FRAMEWORKS[one].has_windows]
+        rules.refuse(
+            without_windows and spec.sliding_window and config.sequence_length > spec.sliding_window,
             "FRAMEWORK MODEL SL",
-            f"torchtitan's models have no attention window, and {name} has one of {spec.sliding_window} tokens; use "
-            f"mega or hf, or SL={spec.sliding_window} or less",
+            f"{', '.join(without_windows)} has models without an attention window, and {name} has one of "
+            f"{spec.sliding_window} tokens; use mega or hf, or SL={spec.sliding_window} or less",
         )
 
 
