@@ -46,7 +46,7 @@ def test_links_commands_and_paths_of_a_page_exist(page):
 
 def test_the_readme_is_short_enough_to_be_read_and_leads_to_every_page():
     text = (ROOT / "README.md").read_text(encoding="utf8")
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 100
     names = [page.name for page in PAGES if page.parent == ROOT / "docs"]
     assert [name for name in names if f"(docs/{name})" not in text] == []
 
