@@ -89,6 +89,7 @@ NOT_HERE = {  # the beginning of a block: the reason, and the test that runs suc
     "./tprimat reproduce": "needs a machine of the archive's platform: tests/shell/test_reproduce.py",
     "./tprimat profile": "trains: tests/shell/test_scripts.py",
     "./tprimat status": "needs a matrix that runs: tests/train/runner",
+    "./tprimat train DATASET=c4 MODEL=llama FRAMEWORK=prim": "needs Primus: tests/train/prim",
     "./tprimat train DATASET=/path": "names files of the reader: tests/data/test_prepare.py",
     "./shell/data.sh": "trains: tests/shell/test_comparison.py",
     "./tprimat enter": "needs a container: tests/shell/test_container.py",
