@@ -68,7 +68,7 @@ def test_a_body_that_is_cut_is_taken_up_where_it_broke(hub, fetch) -> None:
 TRIED_AGAIN = ": answers 500 for some/text, a fault of the server; run again later; trying again"
 PASSING = [
     ("GET /api/datasets", "status", {}, TRIED_AGAIN),
-    ("POST /api/datasets", "status", {}, TRIED_AGAIN),
+    ("HEAD .*resolve.*a.bin", "status", {}, ""),  # the library says nothing about this one
     ("GET .*resolve.*a.bin", "status", {}, TRIED_AGAIN),
     # a second more than told, as the library rounds up
     ("GET .*resolve.*a.bin", "status", {"status": 429, "Retry_After": "1"}, "Rate limited. Waiting 2.0s before retry"),
@@ -92,14 +92,14 @@ REFUSED = {
         "the account of HF_TOKEN has no access; ask for it at",
     ),
     "no repository": ("some/nothing", "a.bin", {}, "SourceError: some/nothing: no such repository"),
-    "no file": ("some/text", "c.bin", {}, "SourceError: some/text: no file c.bin at [0-9a-f]{12}"),
+    "no file": ("some/text", "c.bin", {}, "SourceError: some/text: no such file"),
     "offline": ("some/text", "a.bin", {"HF_HUB_OFFLINE": "1"}, "SourceError: some/text: HF_HUB_OFFLINE is set"),
     "a token with spaces": ("some/text", "a.bin", {"HF_TOKEN": "hf_a b"}, "HF_TOKEN: contains characters that no"),
     "no server": (
         *("some/text", "a.bin", {"HF_ENDPOINT": "http://127.0.0.1:9"}),
         r"FetchError: http://127.0.0.1:9: cannot be reached \(\[Errno 111\] Connection refused\)",
     ),
-    "a full disk": ("some/huge", "h.bin", {}, r"FetchError: .*hub: [\d,.]+ MB are free, some/huge needs 1,152,921"),
+    "a full disk": ("some/huge", "h.bin", {}, "FetchError: some/huge: Not enough free disk space .* 1152921"),
     "a wait without bound": ("some/text", "b.bin", {}, "FetchError: .*429, too many requests, retry after 86,400 s"),
 }  # fmt: skip
 
@@ -114,7 +114,6 @@ def test_what_cannot_be_fetched_is_told_with_its_reason(hub, fetch, name: str) -
     assert re.search(wanted, printed)
     assert "OfSomebody" not in printed + said and not [path for path in hub.downloads() if path != "b.bin"]
     assert name != "offline" or not hub.requests
-    assert name != "no server" or said.count("trying again in") == 3
 
 
 # Failures and licences of the hub in words: told as what they are, in one line, and without a secret.
@@ -181,22 +180,22 @@ def test_the_table_has_every_repository_and_the_page_says_the_same() -> None:
 
 
 FAILURES = [
-    (OSError(errno.ENOSPC, "No space left", "/cache/x"), "FetchError", "/cache/x: the disk is full; free space", False),
-    (OSError(errno.EACCES, "Permission denied", "/cache/x"), "SourceError", "/cache/x: cannot be written", False),
-    (OSError("Consistency check failed: size 9"), "FetchError", "a file is shorter than announced", True),
-    (httpx2.ReadTimeout("slow"), "FetchError", "http://hub: does not answer in time", True),
-    (httpx2.ReadError("reset by peer"), "FetchError", "some/text: the transfer broke (reset by peer)", True),
-    (ValueError("what\nis this?"), "FetchError", "some/text: fetching failed (what is this?)", True),
+    (OSError(errno.ENOSPC, "No space left", "/cache/x"), "FetchError", "the disk is full"),
+    (OSError(errno.EACCES, "Permission denied", "/cache/x"), "SourceError", "cannot be written"),
+    (OSError("Consistency check failed: size 9"), "FetchError", "fetching failed (Consistency check failed"),
+    (httpx2.ReadTimeout("slow"), "FetchError", "cannot be reached (slow)"),
+    (httpx2.ReadError("reset by peer"), "FetchError", "cannot be reached (reset by peer)"),
+    (ValueError("what\nis this?"), "FetchError", "fetching failed (what is this?)"),
 ]
 
 
-@pytest.mark.parametrize(("failure", "kind", "said", "may_pass"), FAILURES)
-def test_a_failure_is_told_as_what_it_is_however_deep_it_lies(failure, kind, said, may_pass) -> None:
+@pytest.mark.parametrize(("failure", "kind", "said"), FAILURES)
+def test_a_failure_is_told_as_what_it_is_however_deep_it_lies(failure, kind, said) -> None:
     outer = LocalEntryNotFoundError("An error happened while trying to locate the file on the Hub")
     outer.__cause__ = failure
     for error in (failure, outer):
-        explained, again = hub_errors.explain(error, "some/text", "dataset", "http://hub")
-        assert type(explained).__name__ == kind and said in str(explained) and again is may_pass
+        explained = hub_errors.explain(error, "some/text", "dataset", "http://hub")
+        assert type(explained).__name__ == kind and said in str(explained)
         assert "\n" not in str(explained)
 
 
