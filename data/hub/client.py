@@ -188,8 +188,12 @@ def download(repo: Repo, name: str) -> HubFile:
     return file
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
+def _megabytes(size: int | None) -> str:
+    if size is None:
+        return "a file of unknown size"
+    if size < 100_000:
+        return f"{size / 1e3:,.1f} kB"
+    return f"{size / 1e6:,.1f} MB"
 
 
 def _file(name: str, path: Path) -> HubFile:
