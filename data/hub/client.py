@@ -164,8 +164,7 @@ def download(repo: Repo, name: str) -> HubFile:
 
     _api()
     cached = try_to_load_from_cache(repo.id, name, repo_type=repo.kind, revision=repo.commit)
-    is_cached = isinstance(cached, str)
-    if not is_cached:
+    if not isinstance(cached, str):
         if _is_offline():
             raise hub_cache.missing(repo.id, repo.kind, name)
         plan = _ask(
@@ -174,7 +173,6 @@ def download(repo: Repo, name: str) -> HubFile:
             lambda: hf_hub_download(repo.id, name, repo_type=repo.kind, revision=repo.commit, dry_run=True),
         )
         log(f"{repo.id}: {name}: downloading {_megabytes(plan.file_size)}")
-    started = time.monotonic()
     with warnings.catch_warnings():
         # the library only warns before it fills the disk
         warnings.filterwarnings("error", "Not enough free disk space")
@@ -183,8 +181,6 @@ def download(repo: Repo, name: str) -> HubFile:
         )
     file = _file(name, Path(path))
     _require_intact(repo, file)
-    if not is_cached:
-        log(f"{repo.id}: {name}: done after {time.monotonic() - started:,.1f} s")
     return file
 
 

@@ -33,8 +33,6 @@ class Remedy(NamedTuple):
     raised: type[SourceError | FetchError]
     message: str
     """Its fields are those that `explain` fills."""
-    with_token: str | None = None
-    """Message if a token is set, where that makes a difference."""
 
 
 @cache
@@ -49,15 +47,13 @@ def _remedies() -> tuple[Remedy, ...]:
             errors.GatedRepoError,
             (),
             SourceError,
-            "{repo}: gated; ask for access at {page} and set HF_TOKEN to a token of your account ({tokens})",
-            "{repo}: gated, and the account of HF_TOKEN has no access; ask for it at {page}",
+            "{repo}: gated; ask for access at {page} and set HF_TOKEN to a token of the account that has it ({tokens})",
         ),
         Remedy(
             errors.RepositoryNotFoundError,
             (),
             SourceError,
-            "{repo}: no such repository at {hub}; check the name (if it is private, set HF_TOKEN)",
-            "{repo}: no such repository at {hub}; check the name (is it private? HF_TOKEN may have no access to it)",
+            "{repo}: no such repository at {hub}; check the name (a private one needs HF_TOKEN of an account with access)",
         ),
         Remedy(
             errors.RevisionNotFoundError,
@@ -76,17 +72,13 @@ def _remedies() -> tuple[Remedy, ...]:
             errors.HfHubHTTPError,
             (401, 403),
             SourceError,
-            "{repo}: {hub} refuses access (status {code}); set HF_TOKEN",
-            "{repo}: {hub} refuses HF_TOKEN (status {code}); it is wrong, revoked or without read access: create "
-            "another at {tokens}",
+            "{repo}: {hub} refuses access (status {code}); set HF_TOKEN to a token with read access, from {tokens}",
         ),
         Remedy(
             errors.HfHubHTTPError,
             (429,),
             FetchError,
-            "{hub}: answers 429, too many requests, for {repo}; run again later, or set HF_TOKEN, which has a higher "
-            "limit",
-            "{hub}: answers 429, too many requests, for {repo}; run again later",
+            "{hub}: answers 429, too many requests, for {repo}; run again later (with HF_TOKEN the limit is higher)",
         ),
         Remedy(
             errors.HfHubHTTPError,
@@ -123,7 +115,15 @@ def explain(error: Exception, repo: str, kind: str, endpoint: str) -> SourceErro
     for cause in chain:
         for remedy in _remedies():
             if isinstance(cause, remedy.error) and (not remedy.codes or code_of(cause) in remedy.codes):
-                return _raised(remedy, cause, repo, kind, endpoint)
+                message = remedy.message.format(
+                    repo=repo,
+                    hub=endpoint,
+                    page=page(kind, repo, endpoint),
+                    tokens=f"{endpoint}/settings/tokens",
+                    error=scrubbed(cause),
+                    code=code_of(cause),
+                )
+                return remedy.raised(message)
     return FetchError(f"{repo}: fetching failed ({scrubbed(chain[0])}); run again")
 
 
@@ -141,23 +141,6 @@ def code_of(error: BaseException) -> int | None:
     if response is not None:
         return int(response.status_code)
     return getattr(error, "errno", None)
-
-
-def _raised(remedy: Remedy, cause: BaseException, repo: str, kind: str, endpoint: str) -> SourceError | FetchError:
-    from huggingface_hub import get_token
-
-    message = remedy.message
-    if remedy.with_token is not None and get_token() is not None:
-        message = remedy.with_token
-    text = message.format(
-        repo=repo,
-        hub=endpoint,
-        page=page(kind, repo, endpoint),
-        tokens=f"{endpoint}/settings/tokens",
-        error=scrubbed(cause),
-        code=code_of(cause),
-    )
-    return remedy.raised(text)
 
 
 def page(kind: str, repo: str, endpoint: str) -> str:
