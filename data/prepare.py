@@ -41,7 +41,6 @@ from data.encoding.workers import WorkerError, one_thread_each
 from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
-from data.language.language import is_written_tokenizer
 from data.reading.tokenizer import Encoder
 from data.reading.unchanged import is_written_text
 from utils.arguments import refusing, run
@@ -144,7 +143,7 @@ def _check_places(config: RunConfig, prefix: Path) -> None:
     if config.dataset == "synth":
         require_ours(is_written_text, path)
         if not config.tokenizer:
-            require_ours(is_written_tokenizer, tokenizer, is_folder=True)
+            require_ours(synth.is_written_tokenizer, tokenizer, is_folder=True)
     else:
         require_ours(text.recogniser(path), path, text.sidecar(path))
 

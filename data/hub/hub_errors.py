@@ -53,7 +53,7 @@ def _remedies() -> tuple[Remedy, ...]:
             errors.RepositoryNotFoundError,
             (),
             SourceError,
-            "{repo}: no such repository at {hub}; check the name (a private one needs HF_TOKEN of an account with access)",
+            "{repo}: no such repository at {hub}; check the name (for a private one, set HF_TOKEN)",
         ),
         Remedy(
             errors.RevisionNotFoundError,
