@@ -115,6 +115,7 @@ def folder(plain_tokenizer: Path, tmp_path: Path) -> Path:
 
 
 NEW = {"content": "<|new|>"}
+CANNOT = "AutoTokenizer cannot load it"
 DEEP, LONG = "[" * 100_000, '{"a": "' + "x" * 10**6
 UNSOUND: list[tuple[str, Any, str]] = [
     # the place of a value in tokenizer.json, or the file itself; the value, or the content; what is said
@@ -132,25 +133,13 @@ UNSOUND: list[tuple[str, Any, str]] = [
     ("tokenizer_config.json", "{}", "no eos_token"),
     ("tokenizer_config.json", json.dumps({"eos_token": ["a"] * 10**5}), "tokenizer"),
     ("tokenizer_config.json", '{"eos_token": "<|endoftext|>", "added_tokens_decoder": [1]}', "tokenizer"),
-    ("model", [], r"got model \[\], wanted an object with a vocab"),
-    ("model vocab", None, "wanted an object with a vocab"),
-    ("model vocab", [["x"]], r"got model {.*}, wanted an object with a"),
-    ("model vocab er", "5", r"got model\.vocab '5', wanted a whole"),
-    ("model vocab er", True, r"got model\.vocab True, wanted a whole"),
-    ("model vocab er", -1, r"got model\.vocab -1, wanted a whole"),
-    ("model merges", {"a": 1}, r"got model\.merges {'a': 1}, wanted a list"),
-    ("model merges 0", ["a"], r"got model\.merges"),
-    ("model merges 0", ["a", []], r"got model\.merges"),
-    ("model dropout", "1", r"got model\.dropout '1', wanted null"),
-    ("model ignore_merges", 1, "cannot load it"),
-    ("added_tokens", {}, r"got added_tokens {}, wanted a list"),
-    ("added_tokens +", NEW | {"id": "600"}, r"got added_tokens {.*}, wanted a list of objects"),
-    ("added_tokens +", NEW | {"id": 600, "special": "yes"}, "got added_tokens"),
-    ("version", [], r"got version \[\], wanted 1\.0"),
-    ("truncation", {}, r"got truncation {}, wanted an object or null"),
-    ("decoder", 5, "got decoder 5, wanted an object or null"),
-    ("post_processor", [1], r"got post_processor \[1\], wanted"),
-    ("post_processor", {"type": "TemplateProcessing", "single": [1]}, "got post_processor"),
+    ("model", [], CANNOT),
+    ("model vocab er", True, CANNOT),
+    ("model merges 0", ["a", []], CANNOT),
+    ("added_tokens +", NEW | {"id": 600, "special": "yes"}, CANNOT),
+    ("version", [], CANNOT),
+    ("decoder", 5, CANNOT),
+    ("post_processor", {"type": "TemplateProcessing", "single": [1]}, CANNOT),
 ]
 
 
