@@ -43,7 +43,8 @@ def test_results_come_in_order_and_workers_end(count: int) -> None:
 @pytest.mark.parametrize(
     ("function", "count", "error", "said", "kept"),
     [
-        *((fail_from_five, count, ValueError, "part 5", 5) for count in (1, 3)),
+        (fail_from_five, 1, ValueError, "part 5", 5),
+        (fail_from_five, 3, ValueError, "part 5", 5),
         (die_at_four, 2, workers.WorkerError, r"one of 2 was killed.*fewer", None),
     ],
 )
