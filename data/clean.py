@@ -24,7 +24,6 @@ import json
 import signal
 import sys
 from collections import Counter
-from itertools import chain
 
 from data.command_lines import CLEAN
 
@@ -62,12 +61,16 @@ def main(arguments: list[str] | None = None) -> int:
         if counts[dropped.reason] + counts[f"dropped: {dropped.reason}"] <= options.show_dropped:
             sample.append(dropped)
 
-    paths = list(chain.from_iterable(map(find, options.input)))
+    paths = []
+    for source in options.input:
+        paths += find(source)
     require_each_once(paths)
     require_apart([options.output, record_of(options.output)], paths)
-    title = f"clean {paths[0].name}" + (f" and {len(paths) - 1} more" if paths[1:] else "")
+    title = f"clean {paths[0].name}"
+    if len(paths) > 1:
+        title += f" and {len(paths) - 1} more"
     with progress_bar(title, sum(path.stat().st_size for path in paths), "B") as bar:
-        found = records(
+        read = records(
             paths,
             options.column,
             text_unit=options.text_unit,
@@ -76,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
             dropped=show,
             progress=bar.update,
         )
-        write_documents(clean(found, rules, counts, show), options.output)
+        write_documents(clean(read, rules, counts, show), options.output)
     for where, reason, excerpt in sample:
         print(redact.text(f"{where}: {reason}: {excerpt!r}"), file=sys.stderr)
     print(json.dumps(described(rules, counts), indent=1))

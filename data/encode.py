@@ -99,6 +99,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "on_bad_line": options.on_bad_line,
     }
     if options.executor == "local":
+        # imported on use: --help needs neither numpy nor tokenizers
         from data.encoding import pair
 
         return pair.encode(**arguments, workers=options.workers)
@@ -108,8 +109,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         return scale_out.run_tasks(arguments, options.tasks, options.workers)
     if options.slurm_partition is None:
         raise UnusableError("--executor slurm needs --slurm-partition; `sinfo` lists the partitions of this cluster")
-    slurm = options.slurm_partition, options.slurm_time, options.slurm_option
-    job = scale_out.submit(arguments, options.tasks, *slurm)
+    job = scale_out.submit(arguments, options.tasks, options.slurm_partition, options.slurm_time, options.slurm_option)
     return {"submitted": job, "output_prefix": str(options.output_prefix)}
 
 

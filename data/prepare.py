@@ -38,10 +38,9 @@ from data.checking.plot import write_plot
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
-from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
+from data.hub.fetch import fetch_tokenizer
 from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
-from data.language.language import is_written_tokenizer
 from data.reading.tokenizer import Encoder
 from data.reading.unchanged import is_written_text
 from utils.arguments import refusing, run
@@ -52,12 +51,12 @@ from utils.dataset.place import HUB_DATASETS, data_prefix, is_made_here, tokeniz
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint
+from utils.models import MODELS
 from utils.own_files import is_png, require_ours
 from utils.settings.config import RunConfig, load, require_writable
 
 SYNTH_VOCABULARY_SIZE = 4096
 """Small enough for every model: the tiny models have exactly this vocabulary."""
-IDS_AT_ONCE = 1 << 24
 HUB_ID = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?"
 """owner/name of a repository, with @revision if it is not main."""
 ATTEMPTS = 3
@@ -76,16 +75,19 @@ def prepare(
     plot = config.output_dir / f"data_{prefix.parent.name}.png"
     if not is_for_training:
         require_ours(is_png, plot)
-    summary: PairSummary | None
-    if is_made_here(config) and (not manifest_path(prefix).exists() or text.load(prefix.with_suffix(".jsonl"))):
+    # a cleaned text that is still there was left by a run that was killed before it had verified the pair
+    is_finished = manifest_path(prefix).exists() and not text.load(prefix.with_suffix(".jsonl"))
+    summary: PairSummary | None = None
+    if is_made_here(config) and not is_finished:
         if is_for_training:
             _check_expected_vocabulary(config, model)
         summary = _make(config, model, prefix, workers)
         record_pair(prefix, config.data_dir, load_manifest(prefix), tokenizer_folder(config, prefix))
         _remove_texts(config)
-    else:
-        summary = None if is_for_training else _verify_again(config, prefix)
-    if summary and not is_for_training:  # a training shows one line about its data
+    elif not is_for_training:
+        summary = _verify_again(config, prefix)
+    # a training shows one line about its data
+    if summary and not is_for_training:
         print(summary, file=sys.stderr)
         _draw(config, plot, prefix, summary)
     manifest = describe(prefix, config.data_dir, config=config)
@@ -95,14 +97,20 @@ def prepare(
 
 def prepare_all(config: RunConfig, workers: int = 1, is_for_training: bool = True) -> list[tuple[Path, dict[str, Any]]]:
     """Return prefix and manifest of every model's data, once if models share them; raises as `prepare` does."""
-    first_model = {data_prefix(config, model): model for model in reversed(config.models)}
-    return [prepare(config, model, workers, is_for_training) for model in reversed(first_model.values())]
+    prepared: dict[Path, tuple[Path, dict[str, Any]]] = {}
+    for model in config.models:
+        prefix = data_prefix(config, model)
+        if prefix not in prepared:
+            prepared[prefix] = prepare(config, model, workers, is_for_training)
+    return list(prepared.values())
 
 
 def _remove_texts(config: RunConfig) -> None:
     """Remove the cleaned text once every model has its data; it is as large as they are and can be made again."""
+    if config.dataset == "synth":
+        return
     prefixes = {data_prefix(config, model) for model in config.models}
-    if config.dataset != "synth" and all(manifest_path(prefix).exists() for prefix in prefixes):
+    if all(manifest_path(prefix).exists() for prefix in prefixes):
         for prefix in prefixes:
             text.remove(prefix.with_suffix(".jsonl"))
 
@@ -119,34 +127,35 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> PairSumm
     margin = text.MARGIN
     for attempt in range(1, ATTEMPTS + 1):
         known = text.load(path) or _text(config, path, Encoder(tokenizer), margin)
-        about = {"source": known["source"], "cleaning": known["cleaning"], "tokenizer_source": about_tokenizer}
-        # a text beside a manifest is left from a run that was killed before it had verified the pair
-        manifest = (
-            load_manifest(prefix)
-            if manifest_path(prefix).exists()
-            else pair.encode(path, tokenizer, prefix, workers, extra_manifest=about)
-        )
-        short = tokens_needed(config) / manifest["tokens"]
-        if known["is_all"] or config.samples or short <= 1 or attempt == ATTEMPTS:
+        if manifest_path(prefix).exists():
+            manifest = load_manifest(prefix)
+        else:
+            about = {"source": known["source"], "cleaning": known["cleaning"], "tokenizer_source": about_tokenizer}
+            manifest = pair.encode(path, tokenizer, prefix, workers, extra_manifest=about)
+        shortage = tokens_needed(config) / manifest["tokens"]
+        if known["is_all"] or config.samples or shortage <= 1 or attempt == ATTEMPTS:
             break
-        margin *= short * text.MARGIN
+        margin *= shortage * text.MARGIN
         print(f"data: {manifest['tokens']:,} tokens are fewer than one epoch; taking more text", file=sys.stderr)
-        for made in (bin_path(prefix), idx_path(prefix), manifest_path(prefix)):  # which describes the first two
-            made.unlink(missing_ok=True)
+        # the manifest last, because it describes the others
+        bin_path(prefix).unlink(missing_ok=True)
+        idx_path(prefix).unlink(missing_ok=True)
+        manifest_path(prefix).unlink(missing_ok=True)
         text.remove(path)
     return verify.verify(prefix, tokenizer, path)
 
 
 def _check_places(config: RunConfig, prefix: Path) -> None:
     """Raise ForeignFileError, before anything is written, if a file of a user is in the place of one to be made."""
-    tokenizer, path = prefix.parent / "tokenizer", prefix.with_suffix(".jsonl")
+    tokenizer = prefix.parent / "tokenizer"
+    path = prefix.with_suffix(".jsonl")
     pair.check_places((), tokenizer, prefix)
-    if config.dataset == "synth":
-        require_ours(is_written_text, path)
-        if not config.tokenizer:
-            require_ours(is_written_tokenizer, tokenizer, is_folder=True)
-    else:
+    if config.dataset != "synth":
         require_ours(text.recogniser(path), path, text.sidecar(path))
+        return
+    require_ours(is_written_text, path)
+    if not config.tokenizer:
+        require_ours(synth.is_written_tokenizer, tokenizer, is_folder=True)
 
 
 def _text(config: RunConfig, path: Path, encoder: Encoder, margin: float) -> dict[str, Any]:
@@ -154,7 +163,7 @@ def _text(config: RunConfig, path: Path, encoder: Encoder, margin: float) -> dic
     if config.dataset in HUB_DATASETS and not config.samples:
         quota = text.Quota(tokens=tokens_needed(config), encoder=encoder, margin=margin)
         return text.make(config, path, quota)
-    others = (data_prefix(config, model).with_suffix(".jsonl") for model in config.models)
+    others = [data_prefix(config, model).with_suffix(".jsonl") for model in config.models]
     return text.share(others, path) or text.make(config, path, text.Quota(documents=config.samples))
 
 
@@ -166,7 +175,8 @@ def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -
     if config.tokenizer:
         tokenizer, about_tokenizer = _tokenizer(config, model, prefix.parent)
     else:
-        tokenizer, about_tokenizer = prefix.parent / "tokenizer", GENERATED
+        tokenizer = prefix.parent / "tokenizer"
+        about_tokenizer = GENERATED
         synth.write_tokenizer(tokenizer, seed=config.seed, vocabulary_size=SYNTH_VOCABULARY_SIZE)
     about = {"source": GENERATED, "tokenizer_source": about_tokenizer}
     pair.encode(path, tokenizer, prefix, workers, extra_manifest=about)
@@ -175,22 +185,25 @@ def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -
 
 def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     """Return the folder of the tokenizer and its origin; a tokenizer from the hub is put into `folder`."""
-    named = config.tokenizer
-    if named and Path(named).expanduser().is_dir():
-        return Path(named).expanduser(), {"folder": Path(named).name, **OWN_TOKENIZER}
-    if named and not re.fullmatch(HUB_ID, named):
-        raise DataError(
-            f"TOKENIZER={named}: no such folder, and not the owner/name of a repository; name a folder that "
-            "AutoTokenizer loads"
-        )
+    if config.tokenizer:
+        named = Path(config.tokenizer).expanduser()
+        if named.is_dir():
+            return named, {"folder": named.name, **OWN_TOKENIZER}
+        if not re.fullmatch(HUB_ID, config.tokenizer):
+            raise DataError(
+                f"TOKENIZER={config.tokenizer}: no such folder, and not the owner/name of a repository; name a folder "
+                "that AutoTokenizer loads"
+            )
     fetched = folder / "tokenizer"
     return fetched, fetch_tokenizer(config, model, fetched)
 
 
 def _verify_again(config: RunConfig, prefix: Path) -> PairSummary | None:
     tokenizer = tokenizer_folder(config, prefix)
-    if tokenizer.is_dir() or manifest_path(prefix).exists():
-        return verify.verify(prefix, tokenizer if tokenizer.is_dir() else None)
+    if tokenizer.is_dir():
+        return verify.verify(prefix, tokenizer)
+    if manifest_path(prefix).exists():
+        return verify.verify(prefix)
     print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, only the structure is checked", file=sys.stderr)
     return None
 
@@ -206,12 +219,12 @@ def _check_expected_vocabulary(config: RunConfig, model: str) -> None:
     """Raise DataError, before anything is fetched, if the model's own tokenizer does not fit this model size."""
     if config.tokenizer or config.dataset == "synth":
         return
-    size = VOCABULARIES[TOKENIZERS[model][0]].size
-    if size > config.spec(model).vocab_size:
+    size = MODELS[model].tokenizer.size
+    limit = config.spec(model).vocab_size
+    if size > limit:
         raise DataError(
-            f"TOKENIZER=auto: {size:,} token ids of {model} do not fit the {config.spec(model).vocab_size:,} of "
-            f"{model} {config.model_size}; name a smaller TOKENIZER or a larger MODEL_SIZE "
-            "(./shell/run_data.sh prepares data for other machines)"
+            f"TOKENIZER=auto: {size:,} token ids of {model} do not fit the {limit:,} of {model} {config.model_size}; "
+            "name a smaller TOKENIZER or a larger MODEL_SIZE (./shell/run_data.sh prepares data for other machines)"
         )
 
 
@@ -232,20 +245,22 @@ def _check(config: RunConfig, model: str, prefix: Path, manifest: dict[str, Any]
 
 
 def _check_vocabulary(config: RunConfig, model: str, prefix: Path, manifest: dict[str, Any]) -> None:
+    """Raise DataError if the ids do not fit one of the models that train on these data."""
     size = manifest.get("vocab_size") or _largest_id(prefix) + 1
     sharing = [other for other in config.models if data_prefix(config, other) == prefix]
     for name in sharing or [model]:
-        if size > config.spec(name).vocab_size:
+        limit = config.spec(name).vocab_size
+        if size > limit:
             raise DataError(
-                f"{prefix}: {size:,} token ids do not fit the {config.spec(name).vocab_size:,} of "
-                f"{name} {config.model_size}; use a smaller tokenizer or a larger MODEL_SIZE"
+                f"{prefix}: {size:,} token ids do not fit the {limit:,} of {name} {config.model_size}; use a smaller "
+                "tokenizer or a larger MODEL_SIZE"
             )
 
 
 def _largest_id(prefix: Path) -> int:
     """Return the largest id of a pair without a manifest, which would record the vocabulary size."""
     ids = np.memmap(bin_path(prefix), dtype=read_index(prefix).dtype, mode="r")
-    return max(int(ids[start : start + IDS_AT_ONCE].max()) for start in range(0, len(ids), IDS_AT_ONCE))
+    return int(ids.max())
 
 
 @refusing(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,24 +20,30 @@ if __name__ == "__main__":
     SYNTH.parse_first()
 
 import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from data.language.language import (
-    DRAWS_PER_DOCUMENT,
-    PUNCTUATION,
-    SAMPLE_BYTES,
-    draws_of,
-    is_written_tokenizer,
-    language,
-    sentences,
-    train_tokenizer,
-)
+from data.language.language import DRAWS_PER_DOCUMENT, PUNCTUATION, draws_of, language, sentences
 from data.reading.unchanged import progress_bar, text_written_whole
 from utils.arguments import refusing, run
 from utils.errors import DataError, UnusableError
+from utils.files import folder_written_whole, write_whole
 from utils.own_files import require_ours
 
 MIN_SENTENCES, SPREAD = 6, 54
 _BLOCK_DOCUMENTS = 256
+END_OF_TEXT = "<|endoftext|>"
+SAMPLE_BYTES = 2 << 20
+"""Amount of text, from the start, to train a tokenizer on; more changes little and takes longer."""
+SMALLEST_VOCABULARY = 257
+"""The 256 bytes and the special token."""
+TOKENIZER_FILE, SETTINGS_FILE = "tokenizer.json", "tokenizer_config.json"
+SETTINGS = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": END_OF_TEXT,
+    "model_max_length": 1_000_000_000,  # no limit: documents are cut into samples later
+    "clean_up_tokenization_spaces": False,
+}
+"""Content of the second file, by which a tokenizer of this suite is recognised."""
 
 
 def generate(seed: int) -> Iterator[tuple[str, int]]:
@@ -55,28 +60,80 @@ def write_documents(path: Path, *, seed: int, documents: int | None = None, word
     least one token for a tokenizer that never joins words) and of bytes of text in UTF-8.
     Raises UnusableError for an invalid size or seed, and ForeignFileError as `text_written_whole`.
     """
-    for name, value, least in (("documents", documents, 1), ("words", words, 1), ("seed", seed, 0)):
-        if value is not None and value < least:
-            raise UnusableError(f"{name}: got {value}, wanted a whole number from {least}")
-    with text_written_whole(path) as temporary, temporary.open("w", encoding="utf8", newline="\n") as file:
-        done = written = size = 0
-        with progress_bar(f"generate {path.name}", documents or words, "words" if words else "documents") as bar:
-            for text, count in generate(seed):
-                file.write(json.dumps({"text": text}) + "\n")
-                done, written, size = done + 1, written + count, size + len(text)
-                bar.update(count if words else 1)
-                if done == documents or (words is not None and written >= words):
-                    break
-    return {"documents": done, "words": written, "bytes": size}
+    _require_least("documents", documents, 1)
+    _require_least("words", words, 1)
+    _require_least("seed", seed, 0)
+    counts = {"documents": 0, "words": 0, "bytes": 0}
+    unit, wanted = ("documents", documents) if words is None else ("words", words)
+    with (
+        text_written_whole(path) as temporary,
+        temporary.open("w", encoding="utf8", newline="\n") as file,
+        progress_bar(f"generate {path.name}", wanted, unit) as bar,
+    ):
+        for text, words_of_text in generate(seed):
+            file.write(json.dumps({"text": text}) + "\n")
+            before = counts[unit]
+            counts["documents"] += 1
+            counts["words"] += words_of_text
+            counts["bytes"] += len(text)
+            bar.update(counts[unit] - before)
+            if wanted is not None and counts[unit] >= wanted:
+                break
+    return counts
+
+
+def _require_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise UnusableError(f"{name}: got {value}, wanted a whole number from {least}")
 
 
 def write_tokenizer(folder: Path, *, seed: int, vocabulary_size: int = 4096) -> None:
-    """Train the tokenizer of a seed's text; it depends only on seed and vocabulary size, not on the amount of text."""
-    with tempfile.TemporaryDirectory() as temporary:
-        sample = Path(temporary) / "sample.jsonl"
-        # a word with its space has at least 4 bytes on average, so this fills the sample that the training reads
-        write_documents(sample, seed=seed, words=SAMPLE_BYTES // 4)
-        train_tokenizer(sample, folder, vocabulary_size)
+    """Train a byte-level BPE tokenizer of a seed's text; `transformers.AutoTokenizer` loads the folder.
+
+    It depends only on seed and vocabulary size, not on the amount of text, and has the same bytes in every process. The
+    only special token is `<|endoftext|>`, for end of text and end of document: there is no padding token and no
+    beginning-of-text token. `folder` appears whole or not at all; an earlier tokenizer of this function is replaced.
+    Raises UnusableError for a vocabulary below 257, ForeignFileError for any other folder or file at `folder`, and
+    DataError if the text is too uniform for the vocabulary.
+    """
+    if vocabulary_size < SMALLEST_VOCABULARY:
+        raise UnusableError(f"vocabulary size: got {vocabulary_size}, wanted at least {SMALLEST_VOCABULARY}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=2,
+        special_tokens=[AddedToken(END_OF_TEXT, special=True, normalized=False)],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_sample(seed), trainer)
+    if tokenizer.get_vocab_size() != vocabulary_size:
+        raise DataError(
+            f"{folder}: the generated text gives {tokenizer.get_vocab_size()} tokens, wanted {vocabulary_size}; "
+            "use a smaller vocabulary"
+        )
+    with folder_written_whole(folder, is_ours=is_written_tokenizer) as temporary:
+        write_whole(temporary / TOKENIZER_FILE, tokenizer.to_str(pretty=True))
+        write_whole(temporary / SETTINGS_FILE, json.dumps(SETTINGS, indent=1) + "\n")
+
+
+def is_written_tokenizer(folder: Path) -> bool:
+    """Recognise a folder of `write_tokenizer`, or one with nothing in it."""
+    names = {path.name for path in folder.iterdir()}
+    if not names:
+        return True
+    return names <= {TOKENIZER_FILE, SETTINGS_FILE} and json.loads((folder / SETTINGS_FILE).read_bytes()) == SETTINGS
+
+
+def _sample(seed: int) -> Iterator[str]:
+    taken = 0
+    for text, _ in generate(seed):
+        yield text
+        taken += len(text)
+        if taken >= SAMPLE_BYTES:
+            return
 
 
 def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
@@ -85,24 +142,25 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
     draws = draws_of(generator, _BLOCK_DOCUMENTS, DRAWS_PER_DOCUMENT)
     lengths = MIN_SENTENCES + np.minimum(draws[:, 0] % SPREAD, draws[:, 1] % SPREAD)
     ids = sentences(generator, lengths, draws)
-    ends = np.cumsum(lengths)
-    # words have ids above those of an empty slot (0) and of punctuation
-    words = np.add.reduceat((ids > len(PUNCTUATION)).sum(axis=1), ends - lengths)
-    spelled = language().spellings
-    for start, end, count in zip((ends - lengths).tolist(), ends.tolist(), words.tolist(), strict=True):
-        used = ids[start:end]
-        yield "".join(spelled[used[used > 0]])[1:], count
+    spellings = language().spellings
+    for document in np.split(ids, np.cumsum(lengths)[:-1]):
+        # words have ids above those of an empty slot (0) and of punctuation
+        words = int((document > len(PUNCTUATION)).sum())
+        text = "".join(spellings[document[document > 0]])
+        # without the space before the first word
+        yield text[1:], words
 
 
 @refusing((UnusableError,), (OSError, DataError), interrupted="")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = SYNTH.parse_args(arguments)
-    if options.tokenizer_output is not None:
-        require_ours(is_written_tokenizer, options.tokenizer_output, is_folder=True)
+    folder = options.tokenizer_output
+    if folder is not None:
+        require_ours(is_written_tokenizer, folder, is_folder=True)
     counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
-    if options.tokenizer_output is not None:
-        write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
+    if folder is not None:
+        write_tokenizer(folder, seed=options.seed, vocabulary_size=options.vocabulary_size)
     print(json.dumps(counts))
     return 0
 

@@ -60,7 +60,11 @@ def verify(
         check_manifest(prefix, index, manifest, encoder)
     vocabulary_size, eod = _vocabulary(prefix, manifest, encoder)
     tokens = _check_tokens(prefix, index, manifest, vocabulary_size, eod)
-    again = encode_sample(prefix, index, manifest, encoder, sources) if encoder and sources else None
+    lines_encoded_again = text = None
+    if encoder and sources:
+        lines_encoded_again = encode_sample(prefix, index, manifest, encoder, sources)
+    if encoder:
+        text = decode_sample(prefix, index, encoder, is_proven=bool(lines_encoded_again))
     return PairSummary(
         documents=index.documents,
         empty_documents=tokens.lengths.empty,
@@ -73,8 +77,8 @@ def verify(
         lengths=tokens.lengths,
         bin_sha256=tokens.sha256,
         has_manifest=manifest is not None,
-        text=decode_sample(prefix, index, encoder, is_proven=bool(again)) if encoder else None,
-        lines_encoded_again=again,
+        text=text,
+        lines_encoded_again=lines_encoded_again,
     )
 
 
@@ -91,7 +95,9 @@ def write_manifest(prefix: Path, tokenizer: Path, bin_sha256: str) -> dict[str, 
         bin_sha256=bin_sha256,
         idx_sha256=sha256_file(idx_path(prefix)),
     )
-    manifest |= {"dtype": str(index.dtype), "bin_bytes": index.tokens * index.dtype.itemsize}
+    # of the files: other programs choose int32 for small vocabularies too
+    manifest["dtype"] = str(index.dtype)
+    manifest["bin_bytes"] = index.tokens * index.dtype.itemsize
     write_json(manifest, manifest_path(prefix))
     return manifest
 
@@ -99,10 +105,11 @@ def write_manifest(prefix: Path, tokenizer: Path, bin_sha256: str) -> dict[str, 
 def _check_tokens(
     prefix: Path, index: Index, manifest: dict[str, Any] | None, vocabulary_size: int, eod: int
 ) -> TokenCheck:
-    """Check tokens and digest of `.bin` in one pass; report a changed file as such, not by its first bad id."""
+    """Check tokens and digest of `.bin` in one pass."""
     try:
         tokens = check_tokens(prefix, index, vocabulary_size, eod)
     except DataError:
+        # a file that was changed since is reported as such
         if manifest:
             require_recorded(manifest_path(prefix), manifest, "bin_sha256", sha256_file(bin_path(prefix)))
         raise

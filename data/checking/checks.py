@@ -9,8 +9,7 @@ import hashlib
 import os
 import random
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,52 +57,63 @@ def check_tokens(prefix: Path, index: Index, vocabulary_size: int, eod: int) -> 
 
     Raises DataError for an id that is not below `vocabulary_size`, and for a document that does not end with `eod`.
     """
-    lengths, digest, tokens = Lengths(), hashlib.sha256(), index.tokens
-    largest = documents = done = 0
-    with bin_path(prefix).open("rb") as file, progress_bar("check tokens", tokens, "tokens") as bar:
-        for start in range(0, tokens, CHUNK_TOKENS):
+    lengths = Lengths()
+    digest = hashlib.sha256()
+    largest_id = 0
+    documents = 0  # that end in earlier pieces
+    last_end = 0  # of the last one of them
+    with bin_path(prefix).open("rb") as file, progress_bar("check tokens", index.tokens, "tokens") as bar:
+        for start in range(0, index.tokens, CHUNK_TOKENS):
             # read, not mapped: mapped pages count as memory of this process until the kernel reclaims them
             piece = np.fromfile(file, dtype=index.dtype, count=CHUNK_TOKENS)
             digest.update(piece.data)
-            largest = max(largest, _largest_id(prefix, piece, start, vocabulary_size))
-            ends = _ends(index, documents, start + len(piece), tokens)
-            of_each = np.diff(ends, prepend=done)
-            lengths.add(of_each)
-            filled = np.flatnonzero(of_each)
+            largest_id = max(largest_id, _largest_id(prefix, piece, start, vocabulary_size))
+            ends = _ends(index, documents, start + len(piece))
+            lengths_here = np.diff(ends, prepend=last_end)
+            lengths.add(lengths_here)
+            filled = np.flatnonzero(lengths_here)
             _require_eod(prefix, piece[ends[filled] - 1 - start], documents + filled, eod)
-            documents, done = documents + len(ends), done + int(of_each.sum())
+            documents += len(ends)
+            last_end += int(lengths_here.sum())
             bar.update(len(piece))
-    return TokenCheck(largest, lengths, digest.hexdigest())
+    return TokenCheck(largest_id, lengths, digest.hexdigest())
 
 
-def _ends(index: Index, first: int, end: int, tokens: int) -> npt.NDArray[np.int64]:
-    """Return the ends of the documents from `first` on that end at token `end` of all `tokens` or before."""
-    size, indices = index.dtype.itemsize, index.document_indices
-    # a document ends where the sequence behind it begins; bisect, because searchsorted would copy the mapped index
-    behind = bisect_right(index.sequence_pointers, end * size) if end < tokens else index.sequences + 1
+def _ends(index: Index, first: int, end: int) -> npt.NDArray[np.int64]:
+    """Return the ends of the documents from `first` on that end at token `end` or before."""
+    size = index.dtype.itemsize
+    indices = index.document_indices
+    # a document ends where the sequence behind it begins
+    behind = index.sequences + 1
+    if end < index.tokens:
+        # bisect, because searchsorted would copy the mapped index
+        behind = bisect_right(index.sequence_pointers, end * size)
     sequences = indices[first + 1 : bisect_left(indices, behind)]
+    # no sequence is behind the last one
     begins = index.sequence_pointers[np.minimum(sequences, index.sequences - 1)] // size
-    return np.where(sequences < index.sequences, begins, tokens)
+    return np.where(sequences < index.sequences, begins, index.tokens)
 
 
 def _largest_id(prefix: Path, piece: npt.NDArray[Any], start: int, vocabulary_size: int) -> int:
-    largest = int(piece.max())
-    if int(piece.min()) < 0 or largest >= vocabulary_size:
-        where = int(((piece < 0) | (piece >= vocabulary_size)).argmax())
+    largest_id = int(piece.max())
+    if int(piece.min()) < 0 or largest_id >= vocabulary_size:
+        is_wrong = (piece < 0) | (piece >= vocabulary_size)
+        place = int(is_wrong.argmax())
         raise DataError(
-            f"{bin_path(prefix)}: token {start + where:,} is {piece[where]}, wanted below {vocabulary_size:,}; "
+            f"{bin_path(prefix)}: token {start + place:,} is {piece[place]}, wanted below {vocabulary_size:,}; "
             f"the file is damaged, of another tokenizer, or of another dtype than in its .idx: {AGAIN}"
         )
-    return largest
+    return largest_id
 
 
-def _require_eod(prefix: Path, found: npt.NDArray[Any], numbers: npt.NDArray[np.int64], eod: int) -> None:
-    wrong = found != eod
-    if wrong.any():
-        first = int(wrong.argmax())
+def _require_eod(prefix: Path, last_tokens: npt.NDArray[Any], numbers: npt.NDArray[np.int64], eod: int) -> None:
+    """Raise DataError unless `eod` is the last token of each of the documents with these numbers."""
+    is_wrong = last_tokens != eod
+    if is_wrong.any():
+        first = int(is_wrong.argmax())
         raise DataError(
-            f"{prefix}: document {int(numbers[first]):,} ends with {found[first]}, wanted the end-of-document token "
-            f"{eod}; it was encoded without --append-eod or is damaged: {AGAIN}"
+            f"{prefix}: document {int(numbers[first]):,} ends with {last_tokens[first]}, wanted the end-of-document "
+            f"token {eod}; it was encoded without --append-eod or is damaged: {AGAIN}"
         )
 
 
@@ -121,27 +131,44 @@ def decode_sample(prefix: Path, index: Index, encoder: Encoder, *, is_proven: bo
     encoding puts them there again. Unless `is_proven` (the input was compared), raises DataError if hardly any token is
     kept: then the pair was encoded with another tokenizer. Added tokens prove nothing, so they are not counted.
     """
-    sample = random.Random(SAMPLE_SEED).sample(range(index.documents), min(index.documents, 4 * SAMPLE_DOCUMENTS))
-    documents = [ids for number in sample if (ids := document(prefix, index, number))][:SAMPLE_DOCUMENTS]
     before, behind = _around(encoder)
-    bodies = [ids[before : len(ids) - 1 - behind] for ids in documents]
     added = {number: str(token) for number, token in encoder.tokenizer.added_tokens_decoder.items()}
-    whole = [_decoded(encoder, ids) for ids in bodies]
-    in_pieces = [_decoded_in_pieces(encoder, ids, added) for ids in bodies]
-    is_kept = [
-        ids in spellings for ids, *spellings in zip(documents, encoder.ids(whole), encoder.ids(in_pieces), strict=True)
-    ]
-    # tokens are counted, not documents, because a document of a token or two keeps its ids with any tokenizer
-    sizes = [sum(token not in added for token in ids) for ids in bodies]
-    kept_tokens = sum(size for size, is_one in zip(sizes, is_kept, strict=True) if is_one)
-    if not is_proven and kept_tokens < LEAST_KEPT_SHARE * sum(sizes):
+    documents = _filled_documents(prefix, index)
+    excerpt = ""
+    kept = tokens = kept_tokens = 0
+    for ids in documents:
+        body = ids[before : len(ids) - 1 - behind]
+        text = _decoded(encoder, body)
+        excerpt = excerpt or text[:EXCERPT_CHARACTERS]
+        spellings = encoder.ids([text, _decoded_in_pieces(encoder, body, added)])
+        # tokens are counted, not documents, because a document of a token or two keeps its ids with any tokenizer
+        size = sum(token not in added for token in body)
+        tokens += size
+        if ids in spellings:
+            kept += 1
+            kept_tokens += size
+    if not is_proven and kept_tokens < LEAST_KEPT_SHARE * tokens:
         raise DataError(
-            f"{prefix}: {kept_tokens:,} of {sum(sizes):,} sampled tokens are in documents that keep their ids when "
-            f"decoded and encoded with {encoder.folder}; the pair has another tokenizer: name that one, give the text "
-            f"with --input, or {AGAIN}"
+            f"{prefix}: {kept_tokens:,} of {tokens:,} sampled tokens are in documents that keep their ids when decoded "
+            f"and encoded with {encoder.folder}; the pair has another tokenizer: name that one, give the text with "
+            f"--input, or {AGAIN}"
         )
-    excerpt = whole[0][:EXCERPT_CHARACTERS] if whole else ""
-    return TextCheck(sampled=len(documents), kept=sum(is_kept), excerpt=excerpt)
+    return TextCheck(sampled=len(documents), kept=kept, excerpt=excerpt)
+
+
+def _filled_documents(prefix: Path, index: Index) -> list[list[int]]:
+    """Return the ids of a random sample of the documents that have any."""
+    # more than are wanted, as many may be empty
+    documents = []
+    for number in _sample(index.documents, 4 * SAMPLE_DOCUMENTS):
+        ids = document(prefix, index, number)
+        if ids:
+            documents.append(ids)
+    return documents[:SAMPLE_DOCUMENTS]
+
+
+def _sample(documents: int, size: int) -> list[int]:
+    return random.Random(SAMPLE_SEED).sample(range(documents), min(documents, size))
 
 
 def _around(encoder: Encoder) -> tuple[int, int]:
@@ -159,9 +186,12 @@ def _decoded(encoder: Encoder, ids: list[int]) -> str:
 def _decoded_in_pieces(encoder: Encoder, ids: list[int], added: dict[int, str]) -> str:
     """Return the text decoded in pieces between added tokens: some tokenizers put a space before each such piece."""
     texts = []
-    for token, piece in groupby(ids, added.get):
-        some = list(piece)
-        texts.append(_decoded(encoder, some) if token is None else token * len(some))
+    for token, group in groupby(ids, added.get):
+        piece = list(group)
+        if token is None:
+            texts.append(_decoded(encoder, piece))
+        else:
+            texts += [token] * len(piece)
     return "".join(texts)
 
 
@@ -177,27 +207,35 @@ def encode_sample(
     for path in sources:
         if not path.is_file():
             raise UnusableError(f"{path}: no such file; name the .jsonl file from which {prefix.name} was encoded")
-    sample = set(random.Random(SAMPLE_SEED).sample(range(index.documents), min(index.documents, SAMPLE_DOCUMENTS)))
+    sample = set(_sample(index.documents, SAMPLE_DOCUMENTS))
     lines: dict[int, Record] = {}
-    skipped: Counter[str] | None = Counter() if manifest and manifest.get("bad_lines") else None
-    count = size = 0
+    skips_bad_lines = manifest is not None and bool(manifest.get("bad_lines"))
+    recorded = manifest["input"] if manifest else None
+    documents = bad_lines = size = 0
     with unchanged(*sources):
-        if manifest and manifest["input"]:
-            _check_digests(prefix, manifest["input"], sources)
-        for line in _texts(sources, encoder.text_key, skipped):
-            if count in sample:
-                lines[count] = line
-            count, size = count + 1, size + len(line.text.encode("utf8"))
-    if count != index.documents:
-        named = " ".join(map(str, sources))
-        raise DataError(f"{named}: got {count:,} lines, {prefix} has {index.documents:,} documents; name its input")
-    if manifest and manifest["input"]:
+        if recorded:
+            _check_digests(prefix, recorded, sources)
+        for line in chain.from_iterable(json_lines(path, encoder.text_key) for path in sources):
+            if isinstance(line, Record):
+                if documents in sample:
+                    lines[documents] = line
+                documents += 1
+                size += len(line.text.encode("utf8"))
+            elif skips_bad_lines:
+                bad_lines += 1
+            else:
+                raise line
+    if documents != index.documents:
+        names = " ".join(str(path) for path in sources)
+        raise DataError(f"{names}: got {documents:,} lines, {prefix} has {index.documents:,} documents; name its input")
+    if manifest and recorded:
         require_recorded(manifest_path(prefix), manifest, "bytes_of_text", size, "the input has")
-        if skipped is not None:
-            require_recorded(manifest_path(prefix), manifest, "bad_lines", skipped.total(), "the input has")
-    for found, ids in zip(lines, encoder.ids([line.text for line in lines.values()]), strict=True):
-        if ids != document(prefix, index, found):
-            raise DataError(f"{lines[found].where}: has other ids than document {found:,} of {prefix}; {AGAIN}")
+        if skips_bad_lines:
+            require_recorded(manifest_path(prefix), manifest, "bad_lines", bad_lines, "the input has")
+    rows = encoder.ids([line.text for line in lines.values()])
+    for (number, line), ids in zip(lines.items(), rows, strict=True):
+        if ids != document(prefix, index, number):
+            raise DataError(f"{line.where}: has other ids than document {number:,} of {prefix}; {AGAIN}")
     return len(lines)
 
 
@@ -208,7 +246,8 @@ def document(prefix: Path, index: Index, number: int) -> list[int]:
         return []
     count = int(index.sequence_lengths[first:end].sum(dtype=np.int64))
     ids = np.fromfile(bin_path(prefix), dtype=index.dtype, count=count, offset=int(index.sequence_pointers[first]))
-    return [int(token) for token in ids]
+    tokens: list[int] = ids.tolist()
+    return tokens
 
 
 def _check_digests(prefix: Path, known: dict[str, Any], sources: Sequence[Path]) -> None:
@@ -218,21 +257,9 @@ def _check_digests(prefix: Path, known: dict[str, Any], sources: Sequence[Path])
             f"{manifest_path(prefix)}: number of input files is {len(files)}, got {len(sources)}; name all in order"
         )
     for path, file in zip(sources, files, strict=True):
-        found = {"sha256": sha256_file(path), "bytes": path.stat().st_size}
-        for key, value in found.items():
+        for key, value in (("sha256", sha256_file(path)), ("bytes", path.stat().st_size)):
             if value != file[key]:
                 raise DataError(
                     f"{path}: {key} is {value}, {prefix} was encoded from {file['name']} with {file[key]}; name its "
                     f"input or {AGAIN}"
                 )
-
-
-def _texts(sources: Sequence[Path], text_key: str, skipped: Counter[str] | None) -> Iterator[Record]:
-    """Yield the texts of JSONL files; bad lines are counted in `skipped`, and an error without it."""
-    for item in chain.from_iterable(json_lines(path, text_key) for path in sources):
-        if isinstance(item, Record):
-            yield item
-        elif skipped is None:
-            raise item
-        else:
-            skipped["bad"] += 1

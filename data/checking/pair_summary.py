@@ -48,7 +48,9 @@ class Lengths:
         if not filled[-1]:
             return None
         length = 1 + int(np.searchsorted(filled, share * filled[-1]))
-        return length if length < LONGEST_COUNTED or self.longest == length else None
+        if length == LONGEST_COUNTED and self.longest > length:
+            return None
+        return length
 
     def bins(self) -> tuple[list[float], list[int]]:
         """Return edges in tokens (1, 2, 3, 4, 6, 8, 11, 16, 23, ...) and numbers of the filled documents between them.
@@ -56,20 +58,26 @@ class Lengths:
         Bins are half an octave wide and run from the first to the last one with a document. The bin of a million tokens
         and more is open; its second edge is where it would end if it were as wide as the others.
         """
-        edges = np.unique(np.rint(2 ** (np.arange(2 * LONGEST_COUNTED.bit_length() - 1) / 2))).astype(np.int64)
+        half_octaves = np.arange(2 * LONGEST_COUNTED.bit_length() - 1)
+        # the first ones are equal when rounded
+        edges = np.unique(np.rint(2 ** (half_octaves / 2))).astype(np.int64)
         counts = np.add.reduceat(self._counts, edges)
         filled = np.flatnonzero(counts)
         if not filled.size:
             return [], []
         first, last = filled[[0, -1]].tolist()
-        return [*edges.tolist(), 2**0.5 * LONGEST_COUNTED][first : last + 2], counts[first : last + 1].tolist()
+        all_edges = [*edges.tolist(), 2**0.5 * LONGEST_COUNTED]
+        return all_edges[first : last + 2], counts[first : last + 1].tolist()
 
     def as_text(self, tokens: int) -> str:
         """Return mean, median, 99th percentile and maximum of the filled documents, which have `tokens` in all."""
-        quantiles = (self.quantile(share) for share in (0.5, 0.99))
-        median, high = (f"above {LONGEST_COUNTED:,}" if found is None else f"{found:,}" for found in quantiles)
         mean = tokens / (self.documents - self.empty)
+        median, high = self._quantile_as_text(0.5), self._quantile_as_text(0.99)
         return f"mean {mean:,.1f}, median {median}, 99th percentile {high}, longest {self.longest:,}"
+
+    def _quantile_as_text(self, share: float) -> str:
+        length = self.quantile(share)
+        return f"above {LONGEST_COUNTED:,}" if length is None else f"{length:,}"
 
 
 @dataclass(frozen=True)
@@ -107,25 +115,31 @@ class PairSummary:
     @property
     def bytes_per_token(self) -> float | None:
         """UTF-8 bytes of text per token; special and end-of-document tokens count as tokens."""
-        return self.bytes_of_text / self.tokens if self.bytes_of_text is not None else None
+        return None if self.bytes_of_text is None else self.bytes_of_text / self.tokens
 
     def __str__(self) -> str:
         """Return the summary for people."""
-        text, again = self.text, self.lines_encoded_again
-        density = (
-            "unknown: no manifest records the bytes of text"
-            if self.bytes_per_token is None
-            else f"{self.bytes_of_text:,} bytes in UTF-8, {self.bytes_per_token:.3f} per token"
-        )
-        lines = (
+        density = "unknown: no manifest records the bytes of text"
+        if self.bytes_per_token is not None:
+            density = f"{self.bytes_of_text:,} bytes in UTF-8, {self.bytes_per_token:.3f} per token"
+        manifest = "agrees, digests too" if self.has_manifest else "none; digests not checked"
+        round_trip = "not checked: no --tokenizer"
+        if self.text:
+            round_trip = f"{self.text.kept} of {self.text.sampled} documents"
+        input_lines = "not checked: no --input"
+        if self.lines_encoded_again is not None:
+            input_lines = f"{self.lines_encoded_again} sampled lines have these ids"
+        lines = [
             f"documents   {self.documents:,} ({self.empty_documents:,} empty)",
             f"tokens      {self.tokens:,} of {self.dtype}",
             f"text        {density}",
             f"lengths     {self.lengths.as_text(self.tokens)} tokens",
             f"ids         largest {self.largest_id:,}, vocabulary {self.vocabulary_size:,}",
             f"ends        every document that has tokens ends with {self.eod}",
-            f"manifest    {'agrees, digests too' if self.has_manifest else 'none; digests not checked'}",
-            f"round trip  {f'{text.kept} of {text.sampled} documents' if text else 'not checked: no --tokenizer'}",
-            f"input       {'not checked: no --input' if again is None else f'{again} sampled lines have these ids'}",
-        )
-        return "\n".join(lines) + (f"\nexcerpt     {text.excerpt!r}" if text else "")
+            f"manifest    {manifest}",
+            f"round trip  {round_trip}",
+            f"input       {input_lines}",
+        ]
+        if self.text:
+            lines.append(f"excerpt     {self.text.excerpt!r}")
+        return "\n".join(lines)

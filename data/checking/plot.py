@@ -5,6 +5,7 @@ matplotlib is imported on use: the import takes a second.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,14 +39,15 @@ def write_plot(path: Path, summary: PairSummary, name: str) -> None:
 def draw(summary: PairSummary, name: str) -> Figure:
     """Return a histogram of the documents by length in tokens, in bins of half an octave on a logarithmic axis."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
     axes = figure.add_axes((0.14, 0.29, 0.81, 0.6))
     edges, counts = summary.lengths.bins()
     axes.hist(edges[:-1], edges, weights=counts, color=COLOUR, edgecolor="white", linewidth=0.5)
-    shown = name if len(name) <= NAME_CHARACTERS else f"...{name[3 - NAME_CHARACTERS :]}"
-    axes.set_title(f"Document lengths of {shown}", fontsize=10)
+    if len(name) > NAME_CHARACTERS:
+        name = f"...{name[3 - NAME_CHARACTERS :]}"
+    axes.set_title(f"Document lengths of {name}", fontsize=10)
     axes.set(
         xlabel="tokens per document with its end token (logarithmic, bins of half an octave)",
         ylabel="documents",
@@ -55,9 +57,10 @@ def draw(summary: PairSummary, name: str) -> Figure:
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.grid(axis="y", color=GRID)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.yaxis.set_major_formatter("{x:,.6g}")
     _logarithmic(axes, edges[0], edges[-1])
-    if (median := summary.lengths.quantile(0.5)) is not None:
+    median = summary.lengths.quantile(0.5)
+    if median is not None:
         axes.axvline(median, color=INK, linestyle="--", linewidth=1)
         axes.annotate(
             f"median {median:,}",
@@ -74,21 +77,21 @@ def draw(summary: PairSummary, name: str) -> Figure:
 
 def caption(summary: PairSummary) -> str:
     """Return the text under the figure: size of the data set, and statistics of the lengths."""
-    density = "" if summary.bytes_per_token is None else f", {summary.bytes_per_token:.2f} bytes of text per token"
-    lines = (
-        f"{summary.documents:,} documents ({summary.empty_documents:,} empty, not drawn), {summary.tokens:,} tokens"
-        f"{density}, vocabulary {summary.vocabulary_size:,}",
-        f"Tokens per document: {summary.lengths.as_text(summary.tokens)}",
-    )
-    return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, CAPTION_CHARACTERS))
+    size = f"{summary.documents:,} documents ({summary.empty_documents:,} empty, not drawn), {summary.tokens:,} tokens"
+    if summary.bytes_per_token is not None:
+        size += f", {summary.bytes_per_token:.2f} bytes of text per token"
+    size += f", vocabulary {summary.vocabulary_size:,}"
+    lengths = f"Tokens per document: {summary.lengths.as_text(summary.tokens)}"
+    return "\n".join(textwrap.wrap(size, CAPTION_CHARACTERS) + textwrap.wrap(lengths, CAPTION_CHARACTERS))
 
 
 def _logarithmic(axes: Any, low: float, high: float) -> None:
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import NullLocator
 
     axes.set_xscale("log", base=2)
     left, right = low / HALF_OCTAVE, high * HALF_OCTAVE
     powers = [1 << exponent for exponent in range(21) if left <= 1 << exponent <= high]
-    axes.set(xlim=(left, right), xticks=powers[:: -(-len(powers) // MOST_TICKS)])
+    step = math.ceil(len(powers) / MOST_TICKS)
+    axes.set(xlim=(left, right), xticks=powers[::step])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter("{x:,.0f}")

@@ -61,20 +61,21 @@ def level(
     max_characters: int | None = None,
 ) -> CleanRules:
     """Return the rules of `none`, `light` or `full`; without `min_characters`, only `none` keeps empty documents."""
-    rules = LEVELS[name]
-    return replace(
-        rules,
-        front_matter=rules.controls and is_bookcorpus,
-        min_characters=rules.min_characters if min_characters is None else min_characters,
-        max_characters=max_characters,
-        group_rows=group_rows,
-    )
+    rules = replace(LEVELS[name], max_characters=max_characters, group_rows=group_rows)
+    if is_bookcorpus and name != "none":
+        rules = replace(rules, front_matter=True)
+    if min_characters is not None:
+        rules = replace(rules, min_characters=min_characters)
+    return rules
 
 
 def described(rules: CleanRules, counts: Counter[str]) -> dict[str, Any]:
     """Return rules and counts for the manifest, with the versions of ftfy and Unicode if they were applied."""
-    versions = {"ftfy": metadata.version("ftfy")} if rules.ftfy else {}
-    versions |= {"unicode": unicodedata.unidata_version} if rules.nfc else {}
+    versions = {}
+    if rules.ftfy:
+        versions["ftfy"] = metadata.version("ftfy")
+    if rules.nfc:
+        versions["unicode"] = unicodedata.unidata_version
     return {"rules": asdict(rules), "counts": dict(sorted(counts.items())), "versions": versions}
 
 
@@ -123,16 +124,16 @@ def _rows(
     records: Iterable[Record], rules: CleanRules, counts: Counter[str], drop: Callable[[Record, str], None]
 ) -> Iterator[Record]:
     """Apply the rules that depend on a single row."""
-    steps: list[tuple[str, Callable[[str], str | None]]] = [
-        (name, step)
-        for is_on, name, step in (
-            (rules.ftfy, "ftfy", repaired),
-            (rules.front_matter, "front matter", without_front_matter),
-            (rules.controls, "control characters", without_controls),
-            (rules.nfc, "NFC", composed),
-        )
-        if is_on
-    ]
+    steps: list[tuple[str, Callable[[str], str | None]]] = []
+    if rules.ftfy:
+        steps.append(("ftfy", repaired))
+    if rules.front_matter:
+        steps.append(("front matter", without_front_matter))
+    if rules.controls:
+        steps.append(("control characters", without_controls))
+    # last, because a removed character can bring two others together
+    if rules.nfc:
+        steps.append(("NFC", composed))
     for record in records:
         counts["records"] += 1
         text = record.text
@@ -145,7 +146,7 @@ def _rows(
                 counts[f"changed: {name}"] += 1
                 text = changed
         else:
-            yield record if text is record.text else Record(record.where, text)
+            yield Record(record.where, text)
 
 
 def _grouped(rows: Iterator[Record], size: int, drop: Callable[[Record, str], None]) -> Iterator[Record]:
@@ -153,17 +154,20 @@ def _grouped(rows: Iterator[Record], size: int, drop: Callable[[Record, str], No
     if size == 1:
         yield from rows
         return
-    where, group = "", list[str]()
+    where = ""
+    group: list[str] = []
     for row in rows:
         text = row.text.strip()
         if not text:
             drop(row, "empty row")
             continue
-        where = where if group else row.where
+        if not group:
+            where = row.where
         group.append(text)
         if len(group) == size:
             yield Record(where, " ".join(group))
             group.clear()
+    # the last rows may be fewer
     if group:
         yield Record(where, " ".join(group))
 
@@ -204,6 +208,7 @@ def without_controls(text: str) -> str:
 
 def composed(text: str) -> str:
     """Return the text in Unicode's normal form C, by the tables of this Python (`unicodedata.unidata_version`)."""
+    # ASCII is composed already, and most texts have nothing else
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
@@ -228,12 +233,10 @@ def without_front_matter(text: str) -> str | None:
     # spelled out: this runs on every row, and a loop takes four times as long
     if not ("isbn" in lowered or "copyright" in lowered or "all rights reserved" in lowered or "\u00a9" in lowered):
         return text
-    lines = text.split("\n")
-    kept = [line for line in lines if not _FRONT_MATTER.search(line)]
-    if len(kept) == len(lines):
-        return text
-    left = "\n".join(kept)
-    return left if left.strip() else None
+    kept = "\n".join(line for line in text.split("\n") if not _FRONT_MATTER.search(line))
+    if kept == text or kept.strip():
+        return kept
+    return None
 
 
 @cache
@@ -268,17 +271,20 @@ class DigestSet:
     def add(self, text: bytes) -> bool:
         """Add a text; return True if the set contained it already."""
         digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
-        number, suffix = digest[0] | digest[1] << 8, digest[_PREFIX_BYTES:]
+        number = int.from_bytes(digest[:_PREFIX_BYTES], "little")
+        suffix = digest[_PREFIX_BYTES:]
         bucket = self._buckets[number]
         if bucket is None:
-            self._buckets[number] = bytearray(suffix)
-            return False
+            # made on use: most of the 65,536 stay unused for a short text
+            bucket = self._buckets[number] = bytearray()
         place = bucket.find(suffix)
-        while place > 0 and place % _SUFFIX_BYTES:  # a match across the border of two hashes
+        # a match across the border of two hashes is none
+        while place >= 0 and place % _SUFFIX_BYTES:
             place = bucket.find(suffix, place + 1)
-        if place < 0:
-            bucket += suffix
-        return place >= 0
+        if place >= 0:
+            return True
+        bucket += suffix
+        return False
 
 
 _DIGEST_BYTES = 16

@@ -12,10 +12,9 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,10 @@ class LocalFiles:
 
     def __init__(self, paths: list[Path], column: str, data_dir: Path | None = None) -> None:
         self.column = column
-        self._digest = sha256_file if data_dir is None else partial(sha256_once, data_dir=data_dir)
         self.text_unit = None
+        self._digest: Callable[[Path], str] = sha256_file
+        if data_dir is not None:
+            self._digest = partial(sha256_once, data_dir=data_dir)
         self._paths = paths
         self._used: list[tuple[Path, FileState]] = []
 
@@ -101,7 +102,8 @@ class Quota:
 
     def _bytes_per_token(self, bytes_of_text: int) -> float:
         assert self.encoder is not None
-        return bytes_of_text / max(1, sum(map(len, self.encoder.ids(self._first))))
+        tokens = sum(len(ids) for ids in self.encoder.ids(self._first))
+        return bytes_of_text / max(1, tokens)
 
 
 def sidecar(text: Path) -> Path:
@@ -136,10 +138,11 @@ def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
         min_characters=config.min_characters,
         max_characters=config.max_characters,
     )
-    unit = (config.text_unit == "file" and files.text_unit) or config.text_unit
-    read = chain.from_iterable(
-        records([path], files.column, text_unit=unit, on_bad=config.on_bad_record, counts=counts) for path in files
-    )
+    unit = config.text_unit
+    # a repository that is known to hold a line a document; TEXT_UNIT overrides it
+    if unit == "file" and files.text_unit:
+        unit = files.text_unit
+    read = records(files, files.column, text_unit=unit, on_bad=config.on_bad_record, counts=counts)
     with written_whole(sidecar(text), text, is_ours=recogniser(text)) as (about, temporary):
         known = _write(temporary, config.dataset, clean(read, rules, counts), quota, config.samples)
         if config.samples and known["documents"] < config.samples:
@@ -155,18 +158,21 @@ def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
 def share(texts: Iterable[Path], text: Path) -> dict[str, Any] | None:
     """Link the first finished one of `texts` as `text` and return its record; None if none is finished."""
     for other in texts:
-        if other != text and (known := load(other)):
-            with written_whole(sidecar(text), text, is_ours=recogniser(text)) as (about, temporary):
-                _link(sidecar(other), about)
-                _link(other, temporary)
-            return known
+        known = None if other == text else load(other)
+        if known is None:
+            continue
+        with written_whole(sidecar(text), text, is_ours=recogniser(text)) as (about, temporary):
+            _link(sidecar(other), about)
+            _link(other, temporary)
+        return known
     return None
 
 
 def remove(text: Path) -> None:
     """Remove a text and its record, if they exist."""
-    for path in (text, sidecar(text)):  # a text without its record is taken for a user's
-        path.unlink(missing_ok=True)
+    # in this order, because a text without its record is taken for a user's
+    text.unlink(missing_ok=True)
+    sidecar(text).unlink(missing_ok=True)
 
 
 def _files(config: RunConfig) -> LocalFiles | Shards:
@@ -182,7 +188,8 @@ def _write(path: Path, name: str, texts: Iterator[str], quota: Quota, total: int
     with path.open("wb") as file, progress_bar(f"text {name}", total, "documents") as bar:
         for text in texts:
             file.write(orjson.dumps({"text": text}) + b"\n")
-            documents, size = documents + 1, size + len(text.encode("utf8"))
+            documents += 1
+            size += len(text.encode("utf8"))
             bar.update()
             if quota.is_met(documents, size, text):
                 is_all = False

@@ -56,8 +56,9 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
                 raise changed(span.path, "other bytes were encoded")
             _take(file, part, job, totals)
             if part.first_bad is not None and totals.first_bad is None:
-                number, reason = part.first_bad.split(": ", 1)
-                totals.first_bad = f"{in_one_line(str(span.path))}:{lines_before(span) + int(number)}: {reason}"
+                number, fault = part.first_bad.split(": ", 1)
+                line = lines_before(span) + int(number)
+                totals.first_bad = f"{in_one_line(str(span.path))}:{line}: {fault}"
             bar.update(span.end - span.start)
     if totals.bad_lines:
         lines = "bad line" if totals.bad_lines == 1 else "bad lines"
@@ -75,6 +76,7 @@ def _read(inputs: list[Path], totals: Totals, read: deque[tuple[Span, str]]) -> 
 
 
 def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals) -> None:
+    """Add a part to the pair and to the totals."""
     ids = file_of(job.folder, part.number, "bin").read_bytes()
     totals.written.update(ids)
     file.write(ids)

@@ -66,14 +66,17 @@ def encode(
     if workers > 1:
         start_workers()
     encoder = Encoder(tokenizer, text_key)
+    # before anything is written, because it refuses an unusable tokenizer
     content = encoder.for_tokenizers()
     with _working_folder(output_prefix) as folder:
-        job = _job(folder, encoder, content, skips_bad_lines=on_bad_line == "skip")
+        job = _job(folder, encoder, content, on_bad_line)
         pair = bin_path(output_prefix), idx_path(output_prefix)
         with written_whole(*pair, is_ours=partial(_is_ours, output_prefix)) as (data, index):
             totals = join(data, inputs, job, workers)
-            _write_documents(index, inputs, encoder, totals)
-            manifest = _manifest(encoder, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
+            lengths = np.concatenate(totals.lengths)
+            _write_documents(index, inputs, encoder, lengths)
+            manifest = _manifest(encoder, inputs, totals, lengths, sha256_file(index))
+            manifest |= extra_manifest or {}
             _move_manifest(manifest, output_prefix)
         write_json(manifest, manifest_path(output_prefix))
     return manifest
@@ -85,19 +88,24 @@ def check_places(inputs: Sequence[Path], tokenizer: Path, output_prefix: Path) -
     Raises UnusableError if an output is also an input or a file of the tokenizer, and ForeignFileError if it exists and
     data.encode did not write it.
     """
-    pair, folder = (bin_path(output_prefix), idx_path(output_prefix)), folder_of(output_prefix)
-    files = (*tokenizer.glob("*"), *(tokenizer / name for name in TOKENIZER_FILES))
-    folders = (path.resolve().parent for path in inputs)
-    require_apart([*pair, manifest_path(output_prefix), folder], [*inputs, *folders, tokenizer, *files])
-    require_ours(is_manifest, manifest_path(output_prefix))
+    pair = [bin_path(output_prefix), idx_path(output_prefix)]
+    manifest = manifest_path(output_prefix)
+    folder = folder_of(output_prefix)
+    read = [*inputs, tokenizer, *tokenizer.glob("*")]
+    # transformers would read a file with one of these names, although it is not there yet
+    read += [tokenizer / name for name in TOKENIZER_FILES]
+    # the folder of the parts must not be the folder of an input
+    read += [path.resolve().parent for path in inputs]
+    require_apart([*pair, manifest, folder], read)
+    require_ours(is_manifest, manifest)
     require_ours(is_parts_folder, folder, is_folder=True)
     require_ours(partial(_is_ours, output_prefix), *pair)
 
 
 def _is_ours(prefix: Path, path: Path) -> bool:
     """Recognise a file of an earlier pair by its manifest, which is in the working folder if a run was killed."""
-    manifests = (manifest_path(prefix), *folder_of(prefix).glob("manifest-*.json"))
-    return any(_is_described(path, manifest) for manifest in manifests if manifest.exists())
+    manifests = [manifest_path(prefix), *folder_of(prefix).glob("manifest-*.json")]
+    return any(_is_described(path, manifest) for manifest in manifests)
 
 
 def _is_described(path: Path, manifest: Path) -> bool:
@@ -106,11 +114,16 @@ def _is_described(path: Path, manifest: Path) -> bool:
     A pair of another program is not the suite's, although `data.verify` can write a manifest for it, which names no
     input.
     """
-    known = json.loads(content_of(manifest)) if is_manifest(manifest) else {}
+    if not manifest.exists() or not is_manifest(manifest):
+        return False
+    known = json.loads(content_of(manifest))
     if known.get("input") is None:
         return False
-    index_bytes = HEADER.size + 12 * known["sequences"] + 8 * (known["documents"] + 1)
-    return bool(path.stat().st_size == (known["bin_bytes"] if path.suffix == ".bin" else index_bytes))
+    size = known["bin_bytes"]
+    if path.suffix != ".bin":
+        # a sequence has its length (4 bytes) and its place (8), a document the number of its first sequence (8)
+        size = HEADER.size + 12 * known["sequences"] + 8 * (known["documents"] + 1)
+    return bool(path.stat().st_size == size)
 
 
 def _move_manifest(manifest: dict[str, Any], prefix: Path) -> None:
@@ -118,7 +131,8 @@ def _move_manifest(manifest: dict[str, Any], prefix: Path) -> None:
 
     Both are kept in the working folder, by which `_is_ours` recognises the files of a run that is killed meanwhile.
     """
-    folder, earlier = folder_of(prefix), manifest_path(prefix)
+    folder = folder_of(prefix)
+    earlier = manifest_path(prefix)
     write_json(manifest, folder / f"manifest-{sha256_json(manifest)[:16]}.json", is_ours=anything)
     if earlier.exists():
         earlier.replace(folder / f"manifest-{sha256_file(earlier)[:16]}.json")
@@ -135,16 +149,16 @@ def job_of(
     """Return the job that `encode` with these arguments runs on each part, for a task that encodes some of them."""
     _check_arguments(list(input), 1, on_bad_line)
     encoder = Encoder(tokenizer, text_key)
-    content = encoder.for_tokenizers()
-    return _job(folder_of(output_prefix), encoder, content, skips_bad_lines=on_bad_line == "skip")
+    return _job(folder_of(output_prefix), encoder, encoder.for_tokenizers(), on_bad_line)
 
 
-def _job(folder: Path, encoder: Encoder, content: str | None, *, skips_bad_lines: bool) -> EncodeJob:
+def _job(folder: Path, encoder: Encoder, content: str | None, on_bad_line: str) -> EncodeJob:
     """Return the job of a run, after writing `content`, its tokenizer.json, into the folder of the part files."""
     path = encoder.folder
     if content is not None:
         path = folder / "tokenizer.json"
         write_whole(path, content, is_ours=anything, fsync=False)
+    skips_bad_lines = on_bad_line == "skip"
     identity = {
         "tokenizer": sha256_tokenizer(encoder.folder),
         "content": content,
@@ -166,13 +180,12 @@ def _job(folder: Path, encoder: Encoder, content: str | None, *, skips_bad_lines
     )
 
 
-def _write_documents(path: Path, inputs: list[Path], encoder: Encoder, totals: Totals) -> None:
-    lengths = np.concatenate(totals.lengths)
-    if not lengths.any():
-        raise DataError(
-            f"{' '.join(map(str, inputs))}: the {len(lengths):,} documents contain no token; name a file with text"
-        )
+def _write_documents(path: Path, inputs: list[Path], encoder: Encoder, lengths: npt.NDArray[np.int64]) -> None:
+    """Write the `.idx` of documents with these numbers of tokens; an empty document has no sequence."""
     is_sequence = lengths > 0
+    if not is_sequence.any():
+        names = " ".join(str(path) for path in inputs)
+        raise DataError(f"{names}: the {len(lengths):,} documents contain no token; name a file with text")
     write_index(path, encoder.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
 
 
@@ -188,7 +201,7 @@ def write_index(
         raise DataError(f"{path}: a document of {wide.max():,} tokens, an .idx holds at most 2^31 - 1; split it")
     lengths = wide.astype("<i4")
     indices = np.asarray(document_indices, dtype="<i8")
-    code = next(code for code, known in DTYPES.items() if known == dtype)
+    (code,) = (code for code, known in DTYPES.items() if known == dtype)
     with path.open("wb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(indices)))
         file.write(lengths.tobytes())
@@ -196,16 +209,16 @@ def write_index(
         file.write(indices.tobytes())
 
 
-def _manifest(encoder: Encoder, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
-    files = [
-        {"name": name_of(path), "sha256": digest.hexdigest(), "bytes": size}
-        for path, digest, size in zip(inputs, totals.read, totals.sizes, strict=True)
-    ]
-    lengths = np.concatenate(totals.lengths)
+def _manifest(
+    encoder: Encoder, inputs: list[Path], totals: Totals, lengths: npt.NDArray[np.int64], idx_sha256: str
+) -> dict[str, Any]:
+    files = []
+    for path, digest, size in zip(inputs, totals.read, totals.sizes, strict=True):
+        files.append({"name": name_of(path), "sha256": digest.hexdigest(), "bytes": size})
     return manifest_of(
         encoder,
         documents=len(lengths),
-        sequences=int((lengths > 0).sum()),
+        sequences=int(np.count_nonzero(lengths)),
         tokens=int(lengths.sum()),
         bytes_of_text=totals.bytes_of_text,
         source=files[0] if len(files) == 1 else joined(files),

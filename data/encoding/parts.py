@@ -25,10 +25,8 @@ from utils.own_files import anything
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
 PART_VERSION = 6
-# `reference` and `held` are of an earlier version, whose run may have been killed
-_NAMES = re.compile(
-    r"[0-9]{6,}\.(bin|reference|lengths|json|held)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp"
-)
+_NAMES = re.compile(r"[0-9]{6,}\.(bin|lengths|json)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp")
+"""Files of a run."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,11 @@ def spans(paths: list[Path]) -> Iterator[Span]:
             while start < size:
                 file.seek(start + PART_BYTES - 1)
                 file.readline()
+                # a file that grows meanwhile ends where it ended
                 end = min(file.tell(), size)
                 yield Span(path, number, start, end)
-                start, number = end, number + 1
+                start = end
+                number += 1
 
 
 def most_parts(paths: Sequence[Path]) -> int:
@@ -90,14 +90,14 @@ def most_parts(paths: Sequence[Path]) -> int:
 
 def lines_before(span: Span) -> int:
     """Return the number of lines before a part in its file."""
-    found = 0
+    lines = 0
+    left = span.start
     with span.path.open("rb") as file:
-        left = span.start
         while left:
             chunk = file.read(min(left, PART_BYTES))
-            found += chunk.count(b"\n")
+            lines += chunk.count(b"\n")
             left -= len(chunk)
-    return found
+    return lines
 
 
 def folder_of(prefix: Path) -> Path:
@@ -122,10 +122,12 @@ def load_part(folder: Path, number: int, made_from: dict[str, Any]) -> Part | No
         if content["made_from"] != made_from:
             return None
         part = Part(**content["part"])
-        for ending, known in {"bin": part.bin_digest, "lengths": part.lengths_digest}.items():
-            if digest(file_of(folder, number, ending).read_bytes()) != known:
-                return None
+        ids = file_of(folder, number, "bin").read_bytes()
+        lengths = file_of(folder, number, "lengths").read_bytes()
     except (OSError, ValueError, TypeError, KeyError):
+        # damaged or of another version: it is encoded again
+        return None
+    if digest(ids) != part.bin_digest or digest(lengths) != part.lengths_digest:
         return None
     return part
 

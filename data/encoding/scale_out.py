@@ -62,16 +62,18 @@ def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, 
     """Encode in `tasks` tasks of datatrove on this machine, `workers` at a time; return the manifest."""
     _check_places(arguments)
     tasks = min(tasks, most_parts(arguments["input"]))
+    logs = logs_of(arguments["output_prefix"])
     executor = _datatrove().LocalPipelineExecutor(
         [EncodeParts(arguments)],
         tasks=tasks,
         workers=usable(workers, tasks),
-        logging_dir=str(logs_of(arguments["output_prefix"])),
+        logging_dir=str(logs),
+        # what is finished is known by its part files
         skip_completed=False,
     )
     executor.run()
     manifest = pair.encode(**arguments)
-    shutil.rmtree(logs_of(arguments["output_prefix"]))
+    shutil.rmtree(logs)
     return manifest
 
 
@@ -97,7 +99,8 @@ def submit(arguments: dict[str, Any], tasks: int, partition: str, time: str, opt
         "skip_completed": False,
         "with_srun": False,
     }
-    executor, logs = _datatrove().SlurmPipelineExecutor, logs_of(arguments["output_prefix"])
+    executor = _datatrove().SlurmPipelineExecutor
+    logs = logs_of(arguments["output_prefix"])
     parts = executor(
         [EncodeParts(arguments)], tasks=tasks, job_name="encode", logging_dir=str(logs / "encode"), **common
     )
@@ -105,6 +108,7 @@ def submit(arguments: dict[str, Any], tasks: int, partition: str, time: str, opt
         [JoinParts(arguments)], tasks=1, job_name="join", logging_dir=str(logs / "join"), depends=parts, **common
     )
     try:
+        # it submits `parts` first, on which it depends
         join.run()
     except FileNotFoundError as error:
         raise UnusableError("--executor slurm: no sbatch on this machine; run the command on a login node") from error
@@ -126,13 +130,15 @@ def _datatrove() -> Any:
 
 
 def _check_places(arguments: dict[str, Any]) -> None:
-    pair.check_places(*(arguments[key] for key in ("input", "tokenizer", "output_prefix")))
+    pair.check_places(arguments["input"], arguments["tokenizer"], arguments["output_prefix"])
     require_ours(_is_logs, logs_of(arguments["output_prefix"]), is_folder=True)
 
 
 def _is_logs(folder: Path) -> bool:
     """Recognise a folder of datatrove: it has the settings of an executor somewhere in it, or nothing yet."""
-    return not folder.is_symlink() and (any(folder.rglob("executor.json")) or not any(folder.iterdir()))
+    if folder.is_symlink():
+        return False
+    return any(folder.rglob("executor.json")) or not any(folder.iterdir())
 
 
 def logs_of(prefix: Path) -> Path:
@@ -142,5 +148,6 @@ def logs_of(prefix: Path) -> Path:
 
 def _environment() -> str:
     """Return the shell commands that make a task find this checkout and this Python."""
-    path, root = shlex.quote(str(Path(sys.executable).parent)), shlex.quote(str(ROOT))
+    path = shlex.quote(str(Path(sys.executable).parent))
+    root = shlex.quote(str(ROOT))
     return f"cd {root}; export PATH={path}:$PATH PYTHONPATH={root}"

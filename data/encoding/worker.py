@@ -17,16 +17,6 @@ from data.reading.tokenizer import dtype_for, row_of
 from utils.errors import DataError, in_one_line
 
 
-@dataclass
-class Lines:
-    """The texts of a part, and its lines that are skipped."""
-
-    texts: list[str]
-    bad: int = 0
-    first_bad: str | None = None
-    """Fault of the first bad line, after its number in the part."""
-
-
 @dataclass(frozen=True)
 class EncodeJob:
     """Settings that all parts of one run share; small, because they are sent to every worker."""
@@ -50,7 +40,8 @@ class EncodeJob:
         Raises DataError with file and line for the first bad line, and for ids that the vocabulary does not have.
         """
         data = span.read()
-        made_from = {  # the origin of a part, which identifies it; the number of workers is not included
+        # the origin of a part, which identifies it; it does not depend on the number of workers
+        made_from = {
             "version": PART_VERSION,
             "number": span.number,
             "start": span.start,
@@ -61,14 +52,14 @@ class EncodeJob:
         return load_part(self.folder, span.number, made_from) or self._encode(span, data, made_from)
 
     def _encode(self, span: Span, data: bytes, made_from: dict[str, Any]) -> Part:
-        lines = self._read(span, data)
-        rows = self._rows(lines.texts)
+        texts, faults = self._read(span, data)
+        rows = self._rows(texts)
         lengths = np.array([len(row) for row in rows], dtype="<i8")
         part = Part(
             number=span.number,
-            bad_lines=lines.bad,
-            first_bad=lines.first_bad,
-            bytes_of_text=sum(len(text.encode("utf8")) for text in lines.texts),
+            bad_lines=len(faults),
+            first_bad=faults[0] if faults else None,
+            bytes_of_text=sum(len(text.encode("utf8")) for text in texts),
             text_digest=made_from["text_digest"],
             bin_digest=save(self.folder, span.number, "bin", self._in_type_of_bin(rows)),
             lengths_digest=save(self.folder, span.number, "lengths", lengths),
@@ -76,22 +67,24 @@ class EncodeJob:
         finish(self.folder, part, made_from)
         return part
 
-    def _read(self, span: Span, data: bytes) -> Lines:
-        content = data if span.start else data.removeprefix(BOM)
+    def _read(self, span: Span, data: bytes) -> tuple[list[str], list[str]]:
+        """Return the texts of a part, and the faults of its skipped lines, each after its number in the part."""
+        content = data.removeprefix(BOM) if span.start == 0 else data
         lines = content.split(b"\n")
+        # what follows the last line end is no line
         if not lines[-1]:
             lines.pop()
-        found = Lines([])
+        texts: list[str] = []
+        faults: list[str] = []
         for number, line in enumerate(lines, 1):
             try:
-                found.texts.append(text_of(line, span.path, number, self.text_key))
+                texts.append(text_of(line, span.path, number, self.text_key))
             except DataError as error:
-                reason = str(error).removeprefix(in_one_line(f"{span.path}:{number}: "))
+                fault = str(error).removeprefix(in_one_line(f"{span.path}:{number}: "))
                 if not self.skips_bad_lines:
-                    raise DataError(f"{span.path}:{lines_before(span) + number}: {reason}") from error
-                found.bad += 1
-                found.first_bad = found.first_bad or f"{number}: {reason}"
-        return found
+                    raise DataError(f"{span.path}:{lines_before(span) + number}: {fault}") from error
+                faults.append(f"{number}: {fault}")
+        return texts, faults
 
     def _rows(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
         """Return the ids of each text with its end-of-document token; a text without tokens has none."""
@@ -101,22 +94,20 @@ class EncodeJob:
             ids = encode(text)
             if ids:
                 ids.append(self.eod)
+            # an array, because a list takes eight times the memory
             rows.append(np.array(ids, dtype=np.uint32))
         return rows
 
     def _in_type_of_bin(self, rows: list[npt.NDArray[np.uint32]]) -> npt.NDArray[Any]:
         """Return all ids back to back in the integer type of `.bin`."""
-        wanted = dtype_for(self.vocabulary_size).newbyteorder("<")
-        if not rows:
-            return np.zeros(0, dtype=wanted)
-        tokens = np.concatenate(rows)
+        tokens = np.concatenate([np.zeros(0, dtype=np.uint32), *rows])
         largest = int(tokens.max(initial=0))
         if largest >= self.vocabulary_size:
             raise DataError(
                 f"{self.tokenizer_folder}: produces id {largest}, but has {self.vocabulary_size} entries; its ids have "
                 "gaps, and an embedding of that size cannot hold them: use a repaired tokenizer"
             )
-        return tokens.astype(wanted)
+        return tokens.astype(dtype_for(self.vocabulary_size).newbyteorder("<"))
 
 
 @lru_cache(maxsize=1)

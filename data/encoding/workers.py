@@ -6,13 +6,14 @@ import multiprocessing
 import os
 import signal
 import threading
-import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection, wait
 from multiprocessing.util import get_temp_dir
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from data.encoding import server
 
@@ -23,21 +24,18 @@ PRELOAD = ("data.encoding.server", "data.encoding.worker", "tokenizers")
 """Modules that the fork server imports once for all workers."""
 PARTS_AHEAD = 8
 """Parts given out per worker whose results are not yet consumed; this bounds the size of the part files."""
-CALLS_AHEAD = 2
-"""Calls that a worker has: the one that it works on, and the next, so that it does not wait for this process."""
 
 
 class WorkerError(RuntimeError):
     """A worker process died without an error, nearly always because the kernel killed it for lack of memory."""
 
 
-class RaisedInWorkerError(Exception):
-    """The traceback, as text, of an error that a worker has passed on."""
-
-
 def usable(workers: int, pieces: int | None = None) -> int:
     """Return at most one worker for each core that this process may use, and for each of the pieces of work."""
-    return max(1, min(workers, len(os.sched_getaffinity(0)), workers if pieces is None else pieces))
+    most = len(os.sched_getaffinity(0))
+    if pieces is not None:
+        most = min(most, pieces)
+    return max(1, min(workers, most))
 
 
 def in_order(function: Callable[[Part], Result], parts: Iterable[Part], workers: int) -> Generator[Result, None, None]:
@@ -51,117 +49,30 @@ def in_order(function: Callable[[Part], Result], parts: Iterable[Part], workers:
         for part in parts:
             yield function(part)
         return
-    run = _Run(function, parts)
+    _start_server()
+    context = multiprocessing.get_context("forkserver")
+    pool = ProcessPoolExecutor(workers, context, initializer=_prepare_worker)
+    remaining = iter(parts)
+    results: deque[Future[Result]] = deque()
     try:
-        run.start(workers)
-        yield from run.results()
-    finally:
-        run.stop()
-
-
-class _Worker:
-    """One process, and the calls that it has."""
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.calls = 0
-
-    def send(self, message: Any) -> None:
-        """Send a message; the end of the process is noticed elsewhere."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(message)
-
-    def end(self) -> None:
-        """End the process, whatever it works on, and wait until it has ended."""
-        if self.process.is_alive():
-            self.process.terminate()
-        self.process.join()
-        self.connection.close()
-
-
-class _Run:
-    """The calls of one run: parts that are given out and results that are not taken yet."""
-
-    def __init__(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> None:
-        self._function = function
-        self._workers: list[_Worker] = []
-        self._parts = enumerate(parts)
-        self._given = self._taken = 0
-        self._results: dict[int, tuple[Exception | None, Any]] = {}
-
-    def start(self, number: int) -> None:
-        """Start the workers; each gets the function once, and later messages are so small that sending never blocks."""
-        _start_server()
-        for _ in range(number):
-            self._workers.append(_Worker())
-            self._workers[-1].send(self._function)
-
-    def stop(self) -> None:
-        """End the workers; a part that one of them works on is lost."""
-        while self._workers:
-            self._workers.pop().end()
-
-    def results(self) -> Iterator[Any]:
-        """Yield the results in order."""
         while True:
-            self._give()
-            if self._taken == self._given:
+            for part in islice(remaining, PARTS_AHEAD * workers - len(results)):
+                results.append(pool.submit(function, part))
+            if not results:
                 return
-            while self._taken not in self._results:
-                self._collect()
-                self._give()
-            error, value = self._results.pop(self._taken)
-            if error is not None:
-                raise error from RaisedInWorkerError(value)
-            self._taken += 1
-            yield value
-
-    def _give(self) -> None:
-        """Give calls to the workers that have too few, one each in turn."""
-        for _ in range(CALLS_AHEAD):
-            for worker in self._workers:
-                if worker.calls == CALLS_AHEAD or self._given == self._taken + PARTS_AHEAD * len(self._workers):
-                    continue
-                call = next(self._parts, None)
-                if call is not None:
-                    self._given += 1
-                    worker.calls += 1
-                    worker.send(call)
-
-    def _collect(self) -> None:
-        """Wait for results; raises WorkerError if a worker has died."""
-        ready = wait([worker.connection for worker in self._workers])  # at the end of a process its end is closed
-        for worker in self._workers:
-            if worker.connection in ready:
-                try:
-                    number, failure, value = worker.connection.recv()
-                except (EOFError, ConnectionResetError) as error:
-                    raise WorkerError(
-                        f"workers: one of {len(self._workers)} was killed, perhaps for lack of memory; "
-                        "try again with fewer workers"
-                    ) from error
-                worker.calls -= 1
-                self._results[number] = failure, value
+            yield results.popleft().result()
+    except BrokenProcessPool as error:
+        raise WorkerError(
+            f"workers: one of {workers} was killed, perhaps for lack of memory; try again with fewer workers"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _serve(connection: Connection) -> None:
-    """Work for the parent process until it ends this one: a function first, then numbered calls."""
+def _prepare_worker() -> None:
+    """Make this process end by SIGTERM, and with its parent: a pool would wait for a killed parent forever."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent was killed
-        function = connection.recv()
-        while True:
-            number, part = connection.recv()
-            outcome: tuple[Exception | None, Any]
-            try:
-                outcome = None, function(part)
-            except Exception as error:  # noqa: BLE001 it is raised in the parent
-                outcome = error, traceback.format_exc()
-            connection.send((number, *outcome))
 
 
 def _end_with_parent() -> None:
@@ -182,7 +93,8 @@ def start_workers() -> None:
     A running server is not changed.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *PRELOAD])
-    os.environ[server.SOCKETS] = get_temp_dir()  # for the server only
+    # a variable for the server only
+    os.environ[server.SOCKETS] = get_temp_dir()
     try:
         _start_server()
     finally:
@@ -195,7 +107,8 @@ def _start_server() -> None:
     Ctrl-C reaches the whole process group, and a worker that it ends while it starts would print a traceback. This
     process ends the work.
     """
-    resource_tracker.ensure_running()  # it unblocks Ctrl-C when it starts, and the server starts it
+    # the server would start the resource tracker, which unblocks Ctrl-C when it starts
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()

@@ -27,7 +27,9 @@ def commit_of(repo_id: str, kind: str, revision: str) -> str:
     folder = _folder(repo_id, kind)
     commits = sorted(path.name for path in folder.glob("snapshots/*"))
     ref = folder / "refs" / revision
-    wanted = ref.read_text(encoding="ascii").strip() if ref.is_file() else revision
+    wanted = revision
+    if ref.is_file():
+        wanted = ref.read_text(encoding="ascii").strip()
     if wanted in commits:
         return wanted
     if _COMMIT.fullmatch(wanted) or not commits:
@@ -48,6 +50,7 @@ def snapshot(repo_id: str, kind: str, commit: str) -> Path:
 def names(repo_id: str, kind: str, commit: str) -> list[str]:
     """Return the names of the downloaded files of a commit, sorted."""
     folder = snapshot(repo_id, kind, commit)
+    # a link to a blob that was removed is no file
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -57,8 +60,10 @@ def card(repo_id: str, kind: str, commit: str) -> dict[str, Any] | None:
     from huggingface_hub import RepoCard
 
     path = snapshot(repo_id, kind, commit) / "README.md"
+    if not path.is_file():
+        return None
     try:
-        return dict(RepoCard.load(path).data.to_dict()) if path.is_file() else None
+        return dict(RepoCard.load(path).data.to_dict())
     except (ValueError, yaml.YAMLError):
         return None
 
@@ -81,10 +86,10 @@ def train_patterns(repo_id: str, commit: str, config: str | None) -> dict[str, l
     if not configs or name is None:
         return None
     files = configs.get(name, {}).get("data_files")
-    patterns = sanitize_patterns(files).get("train") if files else None
-    if not patterns:
+    splits = sanitize_patterns(files) if files else {}
+    if not splits.get("train"):
         raise SourceError(f"{repo_id}: its card has no train split of {name}; name another DATASET_CONFIG")
-    return {"train": list(patterns)}
+    return {"train": list(splits["train"])}
 
 
 def require_no_gap(repo_id: str, kind: str, files: list[str]) -> None:
@@ -92,8 +97,8 @@ def require_no_gap(repo_id: str, kind: str, files: list[str]) -> None:
     for place, name in enumerate(files):
         number = _PLACE_IN_SPLIT.search(name)
         if number and int(number[1]) != place:
-            before = name[: number.start(1)] + f"{place:05}" + name[number.end(1) :]
-            raise missing(repo_id, kind, before)
+            expected = f"{name[: number.start(1)]}{place:05}{name[number.end(1) :]}"
+            raise missing(repo_id, kind, expected)
 
 
 def _folder(repo_id: str, kind: str) -> Path:

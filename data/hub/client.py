@@ -1,17 +1,18 @@
-"""Client of the Hugging Face Hub: one file at a time, verified by digest, with logged retries and one-line errors.
+"""Client of the Hugging Face Hub: one file at a time, verified by digest, with one-line errors.
 
 HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HOME have the meaning that huggingface_hub gives them. Its cache holds the
-files, so a cached file is not downloaded again. A broken connection is resumed at the same byte; a killed process loses
-only the file it was downloading. huggingface_hub reads these variables when it is imported, on first use.
+files, so a cached file is not downloaded again. huggingface_hub resumes a broken connection at the same byte and waits
+as long as a hub asks that has too many requests; a killed process loses only the file it was downloading. It reads the
+variables when it is imported, on first use.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,18 +20,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from data.hub import cache as hub_cache
-from data.hub.hub_errors import FetchError, SourceError, explain, scrubbed
+from data.hub.hub_errors import SERVER_FAULTS, FetchError, SourceError, code_of, explain, scrubbed
 from utils import redact
 from utils.provenance.digests import sha256_file
 
 T = TypeVar("T")
 
 RETRY_WAITS_SECONDS = (1, 2, 4)
-"""Pauses after a temporary failure; within one attempt, huggingface_hub makes up to five pauses of its own."""
+"""Pauses after a fault of the server, after which huggingface_hub does not try every request again."""
 LONGEST_RETRY_AFTER_SECONDS = 300
 """The hub counts requests in windows of 5 minutes, so a longer Retry-After has another cause."""
-CARD, LICENCE_KEYS = "README.md", ("license", "license_name", "license_link")
+CARD = "README.md"
+LICENCE_KEYS = ("license", "license_name", "license_link")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_GIT_BLOB = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -73,18 +76,27 @@ def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
     Raises SourceError if the repository or revision is not available, FetchError if the hub cannot be reached.
     """
     api = _api()
-    named = revision or "main"
+    revision = revision or "main"
     if _is_offline():
-        commit = hub_cache.commit_of(repo_id, kind, named)
-        log(f"{repo_id}: offline, {named} is {commit[:12]} in the cache")
-        names = tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
-        return Repo(repo_id, kind, named, commit, names, hub_cache.card(repo_id, kind, commit))
-    log(f"{repo_id}: looking up {named} at {endpoint()}")
-    wanted = ["sha", "cardData", "gated"] if kind == "dataset" else None  # without the names of its files
-    info = _ask(repo_id, kind, lambda: api.repo_info(repo_id, repo_type=kind, revision=named, expand=wanted))
-    names = tuple(sorted(sibling.rfilename for sibling in info.siblings or ()))
-    card = {key: value for key in LICENCE_KEYS if (value := getattr(info.card_data, key, None))}
-    return Repo(repo_id, kind, named, str(info.sha), names, card, bool(info.gated))
+        return _resolve_offline(repo_id, kind, revision)
+    log(f"{repo_id}: looking up {revision} at {endpoint()}")
+    # the file names of a data set are left out: C4 has 70,000
+    wanted = ["sha", "cardData", "gated"] if kind == "dataset" else None
+    info = _ask(repo_id, kind, lambda: api.repo_info(repo_id, repo_type=kind, revision=revision, expand=wanted))
+    names = sorted(sibling.rfilename for sibling in info.siblings or ())
+    card = {}
+    for key in LICENCE_KEYS:
+        value = getattr(info.card_data, key, None)
+        if value:
+            card[key] = value
+    return Repo(repo_id, kind, revision, str(info.sha), tuple(names), card, bool(info.gated))
+
+
+def _resolve_offline(repo_id: str, kind: str, revision: str) -> Repo:
+    commit = hub_cache.commit_of(repo_id, kind, revision)
+    log(f"{repo_id}: offline, {revision} is {commit[:12]} in the cache")
+    names = hub_cache.names(repo_id, kind, commit) if kind == "model" else []
+    return Repo(repo_id, kind, revision, commit, tuple(names), hub_cache.card(repo_id, kind, commit))
 
 
 def card(repo: Repo) -> Mapping[str, Any] | None:
@@ -110,30 +122,37 @@ def train_files(repo: Repo, config: str | None) -> list[str]:
     import datasets
 
     datasets.disable_progress_bars()
-    is_offline = _is_offline()
-    folder = hub_cache.snapshot(repo.id, repo.kind, repo.commit)
+    if _is_offline():
+        folder = str(hub_cache.snapshot(repo.id, repo.kind, repo.commit))
+        patterns = hub_cache.train_patterns(repo.id, repo.commit, config)
+        names = _train_files(repo, f"{folder}/", folder, None if patterns else config, data_files=patterns)
+        hub_cache.require_no_gap(repo.id, repo.kind, names)
+        return names
+    return _train_files(repo, f"hf://datasets/{repo.id}@{repo.commit}/", repo.id, config, revision=repo.commit)
+
+
+def _train_files(repo: Repo, start: str, *arguments: Any, **more: Any) -> list[str]:
+    """Return what `datasets` finds, without `start`; it gets the other arguments."""
+    import datasets
 
     def build() -> Any:
         try:
-            if is_offline:
-                patterns = hub_cache.train_patterns(repo.id, repo.commit, config)
-                return datasets.load_dataset_builder(str(folder), None if patterns else config, data_files=patterns)
-            return datasets.load_dataset_builder(repo.id, config, revision=repo.commit)
+            return datasets.load_dataset_builder(*arguments, **more)
         # raised for a script, an unknown configuration, or no data files
         except (RuntimeError, ValueError, FileNotFoundError) as error:
+            # an OSError with a cause is a failed transfer
             if isinstance(error, OSError) and error.__cause__ is not None:
                 raise
-            raise SourceError(f"{repo.id}: cannot be read as a data set ({scrubbed(error)}); name another repository "
-                              "or DATASET_CONFIG") from error  # fmt: skip
+            raise SourceError(
+                f"{repo.id}: cannot be read as a data set ({scrubbed(error)}); name another repository or "
+                "DATASET_CONFIG"
+            ) from error
 
-    files = (_ask(repo.id, repo.kind, build).config.data_files or {}).get("train")
+    splits = _ask(repo.id, repo.kind, build).config.data_files or {}
+    files = splits.get("train")
     if not files:
         raise SourceError(f"{repo.id}: no files of a train split; name another repository or DATASET_CONFIG")
-    start = f"{folder}/" if is_offline else f"hf://datasets/{repo.id}@{repo.commit}/"
-    names = [str(file).removeprefix(start) for file in files]
-    if is_offline:
-        hub_cache.require_no_gap(repo.id, repo.kind, names)
-    return names
+    return [str(file).removeprefix(start) for file in files]
 
 
 def download(repo: Repo, name: str) -> HubFile:
@@ -141,38 +160,45 @@ def download(repo: Repo, name: str) -> HubFile:
 
     Raises SourceError for a missing or inaccessible file, FetchError if the transfer fails.
     """
-    import huggingface_hub
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
-    api = _api()
-    here = huggingface_hub.try_to_load_from_cache(repo.id, name, repo_type=repo.kind, revision=repo.commit)
-    cached = Path(here) if isinstance(here, str) else None
-    if _is_offline():
-        if cached is None:
+    _api()
+    cached = try_to_load_from_cache(repo.id, name, repo_type=repo.kind, revision=repo.commit)
+    if not isinstance(cached, str):
+        if _is_offline():
             raise hub_cache.missing(repo.id, repo.kind, name)
-        file = HubFile(name, cached, cached.stat().st_size, cached.resolve().name)
-        _require_intact(repo, file)
-        return file
-    found = _ask(
-        repo.id, repo.kind, lambda: api.get_paths_info(repo.id, [name], repo_type=repo.kind, revision=repo.commit)
-    )
-    if not found:
-        raise SourceError(f"{repo.id}: no file {name} at {repo.commit[:12]}; name another repository or revision")
-    info = found[0]
-    etag = info.lfs.sha256 if info.lfs else info.blob_id
-    if cached is None:
-        _require_space(repo, info.size)
-        log(f"{repo.id}: {name}: downloading {_megabytes(info.size)}")
-    started = time.monotonic()
-    path = _ask(
-        repo.id,
-        repo.kind,
-        lambda: huggingface_hub.hf_hub_download(repo.id, name, repo_type=repo.kind, revision=repo.commit),
-    )
-    file = HubFile(name, Path(path), int(info.size), str(etag))
+        plan = _ask(
+            repo.id,
+            repo.kind,
+            lambda: hf_hub_download(repo.id, name, repo_type=repo.kind, revision=repo.commit, dry_run=True),
+        )
+        log(f"{repo.id}: {name}: downloading {_megabytes(plan.file_size)}")
+    with warnings.catch_warnings():
+        # the library only warns before it fills the disk
+        warnings.filterwarnings("error", "Not enough free disk space")
+        path = _ask(
+            repo.id, repo.kind, lambda: hf_hub_download(repo.id, name, repo_type=repo.kind, revision=repo.commit)
+        )
+    file = _file(name, Path(path))
     _require_intact(repo, file)
-    if cached is None:
-        log(f"{repo.id}: {name}: done after {time.monotonic() - started:,.1f} s")
     return file
+
+
+def _megabytes(size: int | None) -> str:
+    if size is None:
+        return "a file of unknown size"
+    if size < 100_000:
+        return f"{size / 1e3:,.1f} kB"
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _file(name: str, path: Path) -> HubFile:
+    """Return a file of the cache, which is a link to a file that is named after the digest of its content."""
+    digest = path.readlink().name if path.is_symlink() else ""
+    if not _SHA256.fullmatch(digest) and not _GIT_BLOB.fullmatch(digest):
+        # a file system without links
+        digest = sha256_file(path)
+    return HubFile(name, path, path.stat().st_size, digest)
 
 
 def endpoint() -> str:
@@ -194,24 +220,25 @@ def _is_offline() -> bool:
 
 
 def _ask(repo_id: str, kind: str, call: Callable[[], T]) -> T:
-    """Return the result of `call`; log a temporary failure and try again."""
+    """Return the result of `call`; an error of the libraries becomes one of ours."""
     import httpx2
     from huggingface_hub.errors import XetDownloadError
 
     # the errors of huggingface_hub, datasets and their HTTP client have no common base class
-    failures = OSError, ValueError, RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, XetDownloadError
-    for wait in (*RETRY_WAITS_SECONDS, None):
+    failures = (OSError, ValueError, RuntimeError, UserWarning, httpx2.HTTPError, httpx2.InvalidURL, XetDownloadError)
+    waits = iter(RETRY_WAITS_SECONDS)
+    while True:
         try:
             return call()
         except (SourceError, FetchError):
             raise
         except failures as error:
-            fault, is_temporary = explain(error, repo_id, kind, endpoint())
-            if wait is None or not is_temporary:
+            fault = explain(error, repo_id, kind, endpoint())
+            wait = next(waits, None)
+            if wait is None or code_of(error) not in SERVER_FAULTS:
                 raise fault from error
             log(f"{fault}; trying again in {wait} s")
             time.sleep(wait)
-    raise AssertionError("the last attempt returns or raises")
 
 
 @cache
@@ -241,38 +268,25 @@ def _client() -> Any:
     from huggingface_hub.utils._http import default_client_factory
 
     client = default_client_factory()
-    client.event_hooks["response"].append(_bounded_wait)
+    client.event_hooks["response"].append(_require_short_wait)
     return client
 
 
-def _bounded_wait(response: Any) -> None:
+def _require_short_wait(response: Any) -> None:
+    """Raise FetchError where the library would wait for hours without a word."""
     wait = response.headers.get("Retry-After", "")
-    if response.status_code == 429 and wait.isdigit() and int(wait) > LONGEST_RETRY_AFTER_SECONDS:
+    if wait.isdigit() and int(wait) > LONGEST_RETRY_AFTER_SECONDS:
         raise FetchError(
-            f"{endpoint()}: answers 429, too many requests, retry after {int(wait):,} s, above the limit of "
-            f"{LONGEST_RETRY_AFTER_SECONDS} s; run again later, or set HF_TOKEN, which has a higher request limit"
+            f"{endpoint()}: answers {response.status_code}, too many requests, retry after {int(wait):,} s, above the "
+            f"limit of {LONGEST_RETRY_AFTER_SECONDS} s; run again later, or set HF_TOKEN, which has a higher limit"
         )
-
-
-def _require_space(repo: Repo, size: int) -> None:
-    from huggingface_hub import constants
-
-    folder = Path(constants.HF_HUB_CACHE)
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    if free < size:
-        raise FetchError(
-            f"{folder}: {_megabytes(free)} are free, {repo.id} needs {_megabytes(size)}; free space, or move the cache "
-            "with HF_HOME"
-        )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
 
 
 def _require_intact(repo: Repo, file: HubFile) -> None:
-    if _SHA256.fullmatch(file.etag) and (got := sha256_file(file.path)) != file.etag:
+    if not _SHA256.fullmatch(file.etag):
+        return
+    digest = sha256_file(file.path)
+    if digest != file.etag:
         raise FetchError(
-            f"{file.path}: sha256 is {got}, {repo.id} has {file.etag}; the file is damaged: remove it and run again"
+            f"{file.path}: sha256 is {digest}, {repo.id} has {file.etag}; the file is damaged: remove it and run again"
         )

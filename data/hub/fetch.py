@@ -60,7 +60,7 @@ UNGATED = {model.release: model.tokenizer.copies[0] for model in MODELS.values()
 
 
 Candidate = TypeVar("Candidate")
-Found = TypeVar("Found")
+Fetched = TypeVar("Fetched")
 SOURCE_FILE = "source.json"
 """File beside a fetched tokenizer that records its origin."""
 _SLOW_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tekken.json")
@@ -77,10 +77,11 @@ class Shards:
         self.used: list[hub.HubFile] = []
         self._source = source
         self._repo = repo
-        self._names = tuple(names)
+        self._names = names
 
     def __iter__(self) -> Iterator[Path]:
         for number in range(len(self._names)):
+            # the first file is there already
             if number == len(self.used):
                 self.fetch_next()
             yield self.used[number].path
@@ -113,15 +114,17 @@ def open_shards(config: RunConfig) -> Shards:
     )
 
 
-def _text_sources(config: RunConfig) -> tuple[TextSource, ...]:
-    sources = TEXTS.get(config.dataset, ())
+def _text_sources(config: RunConfig) -> list[TextSource]:
+    """Return the repositories of a data set, with the settings that override the table."""
+    sources = list(TEXTS.get(config.dataset, ()))
     if config.dataset_repo:
-        known = next((source for source in sources if source.repo == config.dataset_repo), None)
-        sources = (known or TextSource(config.dataset_repo, None, "text"),)
-    return tuple(
-        replace(source, config=config.dataset_config or source.config, column=config.text_column or source.column)
-        for source in sources
-    )
+        named = [source for source in sources if source.repo == config.dataset_repo]
+        sources = named or [TextSource(config.dataset_repo, None, "text")]
+    if config.dataset_config:
+        sources = [replace(source, config=config.dataset_config) for source in sources]
+    if config.text_column:
+        sources = [replace(source, column=config.text_column) for source in sources]
+    return sources
 
 
 def _open(config: RunConfig, source: TextSource) -> Shards:
@@ -143,15 +146,17 @@ def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, An
     """Put the tokenizer of `model`, or the one that TOKENIZER names, into `folder`, whole or not at all.
 
     Returns its origin; a folder that was fetched before is kept. Raises ForeignFileError for any other folder that is
-    not empty, SourceError if no repository is available or its tokenizer is a
-    different one, FetchError if the hub cannot be reached.
+    not empty, SourceError if no repository is available or its tokenizer is a different one, FetchError if the hub
+    cannot be reached.
     """
     if (folder / SOURCE_FILE).is_file():
-        found = dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
+        source = dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
         # a tokenizer that an earlier version fetched has no licence on record
-        return licence_of("model", str(found.get("repo")), None).as_dict() | found
-    named = (config.tokenizer,) if config.tokenizer else TOKENIZERS[model]
-    return _first_that_works(f"TOKENIZER=auto of {model}", named, lambda repo_id: _fetch_tokenizer(repo_id, folder))
+        return licence_of("model", str(source.get("repo")), None).as_dict() | source
+    repositories = (config.tokenizer,) if config.tokenizer else TOKENIZERS[model]
+    return _first_that_works(
+        f"TOKENIZER=auto of {model}", repositories, lambda repo_id: _fetch_tokenizer(repo_id, folder)
+    )
 
 
 def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
@@ -182,35 +187,40 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
 
 
 def _check_vocabulary(repo_id: str, folder: Path) -> None:
-    wanted, encoder = VOCABULARIES.get(repo_id), Encoder(folder)
+    """Raise SourceError for a tokenizer that cannot be used, or is not the one that VOCABULARIES has for `repo_id`."""
+    encoder = Encoder(folder)
     try:
-        first = encoder.ids(["a"])[0][0]
+        first_id = encoder.ids(["a"])[0][0]
     except UnusableError as error:
         reason = scrubbed(str(error).replace(f"{folder}: ", ""))
         raise SourceError(f"{repo_id}: its tokenizer cannot be used: {reason}") from error
+    wanted = VOCABULARIES.get(repo_id)
     if wanted is None:
         return
-    begins = first if first == encoder.tokenizer.bos_token_id else None
-    for what, got, want in (
-        ("entries", encoder.vocabulary_size, wanted.size),
-        ("as end of text", encoder.eod, wanted.eos_token_id),
-        ("before each document", begins, wanted.bos_token_id),
-    ):
-        if got != want:
-            raise SourceError(f"{repo_id}: its tokenizer has {got} {what}, wanted {want}; it is a different tokenizer")
+    begins = first_id if first_id == encoder.tokenizer.bos_token_id else None
+    _require_equal(repo_id, "entries", encoder.vocabulary_size, wanted.size)
+    _require_equal(repo_id, "as end of text", encoder.eod, wanted.eos_token_id)
+    _require_equal(repo_id, "before each document", begins, wanted.bos_token_id)
 
 
-def _first_that_works(what: str, candidates: Sequence[Candidate], fetch: Callable[[Candidate], Found]) -> Found:
-    refused: list[str] = []
+def _require_equal(repo_id: str, name: str, got: int | None, wanted: int | None) -> None:
+    if got != wanted:
+        raise SourceError(f"{repo_id}: its tokenizer has {got} {name}, wanted {wanted}; it is a different tokenizer")
+
+
+def _first_that_works(name: str, candidates: Sequence[Candidate], fetch: Callable[[Candidate], Fetched]) -> Fetched:
+    """Return what `fetch` gives for the first of the candidates that is available."""
+    refusals: list[str] = []
     for candidate in candidates:
         try:
             return fetch(candidate)
         except SourceError as error:
-            refused.append(str(error))
-            if len(candidates) == 1 and (copy := UNGATED.get(str(candidate))) and "gated" in str(error):
-                raise SourceError(f"{error}; or use an ungated copy, TOKENIZER={copy}") from error
             if len(candidates) == 1:
+                copy = UNGATED.get(str(candidate))
+                if copy and "gated" in str(error):
+                    raise SourceError(f"{error}; or use an ungated copy, TOKENIZER={copy}") from error
                 raise
-            if len(refused) < len(candidates):
+            refusals.append(str(error))
+            if len(refusals) < len(candidates):
                 hub.log(f"{error}; trying the next repository")
-    raise SourceError(f"{what}: none of its repositories is available: {' | '.join(refused)}")
+    raise SourceError(f"{name}: none of its repositories is available: {' | '.join(refusals)}")

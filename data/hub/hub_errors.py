@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
+from functools import cache
 from typing import NamedTuple
 
 from utils import redact
 from utils.errors import UnusableError, shortened
 
+SERVER_FAULTS = (500, 502, 503, 504)
+"""HTTP statuses of a hub that is out of order for a moment."""
 _SHOWN_CHARACTERS = 400
-_CUT_SHORT = "Consistency check failed"
-"""Text of the library's OSError for a file that is shorter than announced."""
 
 
 class SourceError(UnusableError):
@@ -23,155 +23,140 @@ class FetchError(RuntimeError):
     """A failed transfer, because of the network, the hub or the disk. The same command may succeed later."""
 
 
-class Fault(NamedTuple):
-    """A row of the table of faults: the first one that matches an error gives the error to raise instead."""
+class Remedy(NamedTuple):
+    """A row of the table of remedies."""
 
     error: type[Exception]
-    """Class of the library."""
-    codes: tuple[object, ...]
-    """HTTP statuses, or numbers or the text of an OSError; empty for all."""
+    """Class of the library's error, with its subclasses."""
+    codes: tuple[int, ...]
+    """HTTP statuses or numbers of an OSError that the row is for; empty for all."""
     raised: type[SourceError | FetchError]
-    is_temporary: bool
-    """True if another attempt may succeed."""
     message: str
-    """Its fields are those of `_facts`."""
-    with_token: str = ""
-    """Message where a token is set; empty for the same."""
+    """Its fields are those that `explain` fills."""
 
 
-def _faults() -> tuple[Fault, ...]:
+@cache
+def _remedies() -> tuple[Remedy, ...]:
+    """Return the table; the first row that fits an error counts, so subclasses come before their base class."""
+    # imported on use: huggingface_hub reads its environment variables when it is imported
     import httpx2
     from huggingface_hub import errors
 
-    http = errors.HfHubHTTPError
     return (
-        Fault(
-            *(errors.GatedRepoError, (), SourceError, False),
-            "{repo}: gated; ask for access at {page} and set HF_TOKEN to a token of your account ({tokens})",
-            "{repo}: gated, and the account of HF_TOKEN has no access; ask for it at {page}",
+        Remedy(
+            errors.GatedRepoError,
+            (),
+            SourceError,
+            "{repo}: gated; ask for access at {page} and set HF_TOKEN to a token of the account that has it ({tokens})",
         ),
-        Fault(
-            *(errors.RepositoryNotFoundError, (), SourceError, False),
-            "{repo}: no such repository at {hub}; check the name (if it is private, set HF_TOKEN)",
-            "{repo}: no such repository at {hub}; check the name (is it private? HF_TOKEN may have no access to it)",
+        Remedy(
+            errors.RepositoryNotFoundError,
+            (),
+            SourceError,
+            "{repo}: no such repository at {hub}; check the name (for a private one, set HF_TOKEN)",
         ),
-        Fault(
-            *(errors.RevisionNotFoundError, (), SourceError, False),
+        Remedy(
+            errors.RevisionNotFoundError,
+            (),
+            SourceError,
             "{repo}: no such revision; name a branch, tag or commit that it has",
         ),
-        Fault(
-            *(errors.RemoteEntryNotFoundError, (), SourceError, False),
-            "{repo}: no such file: {file}; name another revision or repository",
+        Remedy(
+            errors.RemoteEntryNotFoundError,
+            (),
+            SourceError,
+            "{repo}: no such file ({error}); name another revision or repository",
         ),
-        Fault(
-            *(errors.HFValidationError, (), SourceError, False),
-            "{repo}: not a valid repository name, wanted owner/name",
+        Remedy(errors.HFValidationError, (), SourceError, "{repo}: not a valid repository name, wanted owner/name"),
+        Remedy(
+            errors.HfHubHTTPError,
+            (401, 403),
+            SourceError,
+            "{repo}: {hub} refuses access (status {code}); set HF_TOKEN to a token with read access, from {tokens}",
         ),
-        Fault(
-            *(errors.FileMetadataError, (), SourceError, False),
-            "{hub}: does not answer like a hub; check HF_ENDPOINT, firewall and proxy",
+        Remedy(
+            errors.HfHubHTTPError,
+            (429,),
+            FetchError,
+            "{hub}: answers 429, too many requests, for {repo}; run again later (with HF_TOKEN the limit is higher)",
         ),
-        Fault(
-            *(errors.OfflineModeIsEnabled, (), SourceError, False),
-            "{repo}: HF_HUB_OFFLINE is set and a needed file is not in the cache; unset it, or prepare the data on a "
-            "machine with a network and copy DATA_DIR",
-        ),
-        Fault(
-            *(http, (401, 403), SourceError, False),
-            "{repo}: {hub} refuses access (status {code}); set HF_TOKEN",
-            "{repo}: {hub} refuses HF_TOKEN (status {code}); it is wrong, revoked or without read access: create "
-            "another at {tokens}",
-        ),
-        Fault(
-            *(http, (429,), FetchError, False),
-            "{hub}: answers 429, too many requests, for {repo}; run again later, or set HF_TOKEN, which has a higher "
-            "limit",
-            "{hub}: answers 429, too many requests, for {repo}; run again later",
-        ),
-        Fault(
-            *(http, (408, 500, 502, 503, 504), FetchError, True),
+        Remedy(
+            errors.HfHubHTTPError,
+            SERVER_FAULTS,
+            FetchError,
             "{hub}: answers {code} for {repo}, a fault of the server; run again later",
         ),
-        Fault(*(http, (), FetchError, False), "{repo}: {hub} answers with status {code} ({error}); run again"),
-        Fault(
-            *(httpx2.TimeoutException, (), FetchError, True),
-            "{hub}: does not answer in time; check network and proxy, run again",
+        Remedy(
+            httpx2.TransportError,
+            (),
+            FetchError,
+            "{hub}: cannot be reached ({error}); check network, proxy and HF_ENDPOINT, then run again",
         ),
-        Fault(
-            *(httpx2.ConnectError, (), FetchError, True),
-            "{hub}: cannot be reached ({error}); check network, proxy, HF_ENDPOINT",
+        # a warning of the library before a download, which `client.download` turns into an error
+        Remedy(UserWarning, (), FetchError, "{repo}: {error} Free space, or move the cache with HF_HOME"),
+        Remedy(
+            OSError,
+            (errno.ENOSPC, errno.EDQUOT),
+            FetchError,
+            "{repo}: the disk is full ({error}); free space, or move the cache with HF_HOME",
         ),
-        Fault(*(httpx2.TransportError, (), FetchError, True), "{repo}: the transfer broke ({error}); run again"),
-        Fault(
-            *(OSError, (errno.ENOSPC, errno.EDQUOT), FetchError, False),
-            "{path}: the disk is full; free space, or move the cache with HF_HOME",
-        ),
-        Fault(
-            *(OSError, (errno.EACCES, errno.EROFS, errno.EPERM), SourceError, False),
-            "{path}: cannot be written ({reason}); move the cache with HF_HOME",
-        ),
-        Fault(
-            *(OSError, (_CUT_SHORT,), FetchError, True),
-            "{repo}: the transfer broke, a file is shorter than announced; run again",
+        Remedy(
+            OSError,
+            (errno.EACCES, errno.EROFS, errno.EPERM),
+            SourceError,
+            "{repo}: the cache cannot be written ({error}); move it with HF_HOME",
         ),
     )
 
 
-def explain(error: Exception, repo: str, kind: str, endpoint: str) -> tuple[SourceError | FetchError, bool]:
-    """Return the error to raise instead of the library's, and True if another attempt may succeed."""
-    causes = _chain(error)
-    for cause in causes:
-        facts = _facts(cause, repo, kind, endpoint)
-        for fault in _faults():
-            if isinstance(cause, fault.error) and (not fault.codes or facts["code"] in fault.codes):
-                message = (_secrets() and fault.with_token) or fault.message
-                return fault.raised(message.format(**facts)), fault.is_temporary
-    return FetchError(f"{repo}: fetching failed ({scrubbed(causes[0])}); run again"), True
+def explain(error: Exception, repo: str, kind: str, endpoint: str) -> SourceError | FetchError:
+    """Return the error to raise instead of the library's."""
+    chain = _chain(error)
+    for cause in chain:
+        for remedy in _remedies():
+            if isinstance(cause, remedy.error) and (not remedy.codes or code_of(cause) in remedy.codes):
+                message = remedy.message.format(
+                    repo=repo,
+                    hub=endpoint,
+                    page=page(kind, repo, endpoint),
+                    tokens=f"{endpoint}/settings/tokens",
+                    error=scrubbed(cause),
+                    code=code_of(cause),
+                )
+                return remedy.raised(message)
+    return FetchError(f"{repo}: fetching failed ({scrubbed(chain[0])}); run again")
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and its causes, the innermost first; the library wraps it in less specific ones."""
+    """Return an error and its causes, the innermost first: the library wraps it in less specific ones."""
     chain = [error]
-    while (inner := chain[-1].__cause__) is not None and inner not in chain:
-        chain.append(inner)
-    return chain[::-1]
+    while chain[0].__cause__ is not None and chain[0].__cause__ not in chain:
+        chain.insert(0, chain[0].__cause__)
+    return chain
 
 
-def _facts(error: BaseException, repo: str, kind: str, endpoint: str) -> dict[str, object]:
-    """Return the fields of a message; `code` is also what the codes of a fault are compared with."""
+def code_of(error: BaseException) -> int | None:
+    """Return the HTTP status of an error of the hub, the number of an OSError, None for any other error."""
     response = getattr(error, "response", None)
-    number = getattr(error, "errno", None) if response is None else response.status_code
-    return {
-        "repo": repo,
-        "hub": endpoint,
-        "page": page(kind, repo, endpoint),
-        "tokens": f"{endpoint}/settings/tokens",
-        "error": scrubbed(error),
-        "code": _CUT_SHORT if _CUT_SHORT in str(error) else number,
-        "file": str(getattr(response, "url", "")).partition("/resolve/")[2].partition("/")[2] or "the file",
-        "path": getattr(error, "filename", None) or "the cache",
-        "reason": getattr(error, "strerror", None),
-    }
+    if response is not None:
+        return int(response.status_code)
+    return getattr(error, "errno", None)
 
 
 def page(kind: str, repo: str, endpoint: str) -> str:
     """Return the address of a repository; `kind` is `model` or `dataset`."""
-    return f"{endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
+    return f"{endpoint}/datasets/{repo}" if kind == "dataset" else f"{endpoint}/{repo}"
 
 
 def scrubbed(error: object) -> str:
     """Return the message of an error as one line of bounded length, without tokens, passwords and signatures."""
+    from huggingface_hub import get_token
+
     text = " ".join(str(error).split()) or type(error).__name__
-    for secret in _secrets():
-        text = text.replace(secret, "***")
+    token = get_token()
+    if token:
+        text = text.replace(token, "***")
     text = re.sub(r"hf_[A-Za-z0-9]{4,}", "***", redact.text(text))  # also a cut token
     text = re.sub(r"//[^/@\s]*@", "//", text)
     text = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1", text)  # the query of a stored file's address is a signature
     return shortened(text, _SHOWN_CHARACTERS)
-
-
-def _secrets() -> list[str]:
-    from huggingface_hub import get_token
-
-    given = {os.environ.get(name, "").strip() for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")} | {get_token() or ""}
-    return sorted(given - {""}, key=len, reverse=True)

@@ -49,9 +49,21 @@ KNOWN: dict[tuple[str, str], Known] = {
     ("model", "unsloth/mistral-7b"): Known("apache-2.0"),
 }
 """Licences by kind and name of the repositories that the suite fetches by itself."""
-ATTRIBUTION_ONLY = frozenset(
-    ("apache-2.0", "mit", "bsd", "bsd-2-clause", "bsd-3-clause", "isc", "odc-by", "cc-by-3.0", "cc-by-4.0", "cc0-1.0")
-    + ("pddl", "unlicense", "wtfpl", "zlib")
+ATTRIBUTION_ONLY = (
+    "apache-2.0",
+    "mit",
+    "bsd",
+    "bsd-2-clause",
+    "bsd-3-clause",
+    "isc",
+    "odc-by",
+    "cc-by-3.0",
+    "cc-by-4.0",
+    "cc0-1.0",
+    "pddl",
+    "unlicense",
+    "wtfpl",
+    "zlib",
 )
 """Identifiers of the hub for licences that ask for no more than keeping a notice."""
 ASKS = {
@@ -85,21 +97,28 @@ class Licence:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys for `source` or `tokenizer_source` of a manifest."""
-        found = {"licence": self.id, "licence_source": self.source, "licence_looked_up": self.looked_up}
-        others = {"licence_reason": self.reason, "licence_asks": self.asks, "licence_differs": self.differs}
-        return found | {key: value for key, value in others.items() if value}
+        keys = {"licence": self.id, "licence_source": self.source, "licence_looked_up": self.looked_up}
+        if self.reason:
+            keys["licence_reason"] = self.reason
+        if self.asks:
+            keys["licence_asks"] = self.asks
+        if self.differs:
+            keys["licence_differs"] = self.differs
+        return keys
 
     def __str__(self) -> str:
         """Return one line: name, licence, source address, and what it asks."""
-        date = self.looked_up if self.looked_up in (None, READ_FROM_THE_HUB) else f"looked up {self.looked_up}"
-        parts = (
-            f"licence of {self.name}: {self.id or f'unknown ({self.reason})'}",
-            self.source,
-            date,
-            self.differs,
-            self.asks and f"asks: {self.asks}",
-        )
-        return "; ".join(filter(None, parts))
+        licence = self.id or f"unknown ({self.reason})"
+        parts = [f"licence of {self.name}: {licence}", str(self.source)]
+        if self.looked_up == READ_FROM_THE_HUB:
+            parts.append(READ_FROM_THE_HUB)
+        elif self.looked_up:
+            parts.append(f"looked up {self.looked_up}")
+        if self.differs:
+            parts.append(self.differs)
+        if self.asks:
+            parts.append(f"asks: {self.asks}")
+        return "; ".join(parts)
 
 
 def without_licence(reason: str) -> dict[str, Any]:
@@ -116,51 +135,76 @@ def licence_of(
     kind: str, repo: str, card: Mapping[str, Any] | None, endpoint: str = HUB, *, is_gated: bool = False
 ) -> Licence:
     """Return the licence of a repository; `card` is the metadata of its card, None if it could not be read."""
-    is_known = (kind, repo) in KNOWN
-    known = KNOWN.get((kind, repo), Known(None))
-    found = (card or {}).get("license")
-    stated = _line(", ".join(map(str, found)) if isinstance(found, list) else found)
-    is_table = is_known and (card is None or (stated is None and known.id is not None))
-    identifier = known.id if is_table else (None if stated == UNKNOWN else stated)
-    asks = [_asks(identifier, card or {}), known.note if known.id else None, GATED if is_gated else None]
+    known = KNOWN.get((kind, repo))
+    stated = None if card is None else _stated(card)
+    if known is not None and (card is None or (stated is None and known.id is not None)):
+        # the hub does not tell it, so the table counts
+        licence, looked_up, site = known.id, LOOKED_UP, HUB
+    else:
+        licence = None if stated == UNKNOWN else stated
+        looked_up = None if card is None else READ_FROM_THE_HUB
+        site = endpoint
+    asks = _asks(licence, card or {})
+    if known is not None and known.id and known.note:
+        asks.append(known.note)
+    if is_gated:
+        asks.append(GATED)
     return Licence(
-        repo,
-        identifier,
-        scrubbed(page(kind, repo, HUB if is_table else endpoint)),
-        LOOKED_UP if is_table else READ_FROM_THE_HUB if card is not None else None,
-        None if identifier else _why_unknown(known, card, stated),
-        "; ".join(filter(None, asks)),
-        _difference(known, card, stated) if is_known else None,
+        name=repo,
+        id=licence,
+        source=scrubbed(page(kind, repo, site)),
+        looked_up=looked_up,
+        reason=_why_unknown(known, card, stated) if licence is None else None,
+        asks="; ".join(asks),
+        differs=None if known is None or card is None else _difference(known, stated),
     )
+
+
+def _stated(card: Mapping[str, Any]) -> str | None:
+    """Return the licence that a card states; a card may state several."""
+    licence = card.get("license")
+    if isinstance(licence, list):
+        licence = ", ".join(str(name) for name in licence)
+    return _line(licence)
 
 
 def _line(value: object) -> str | None:
     """Return what a card states as one short line, whatever its author has written there."""
-    text = scrubbed("".join(char if char.isprintable() else " " for char in str(value or "")).strip() or "-")
-    return None if text == "-" else text[:LONGEST_ID]
+    printable = "".join(character if character.isprintable() else " " for character in str(value or ""))
+    if printable.strip() in ("", "-"):
+        return None
+    return scrubbed(printable)[:LONGEST_ID]
 
 
-def _asks(identifier: str | None, card: Mapping[str, Any]) -> str | None:
-    if identifier is None:
-        return "find out whether you may use it"
-    if identifier == "other":
-        name, link = _line(card.get("license_name")), _line(card.get("license_link"))
-        return f"read its terms: {', '.join(filter(None, (name, link)))}" if name or link else READ_ITS_TERMS
-    return ASKS.get(identifier, None if identifier in ATTRIBUTION_ONLY else READ_ITS_TERMS)
+def _asks(licence: str | None, card: Mapping[str, Any]) -> list[str]:
+    """Return what a licence asks for beyond attribution."""
+    if licence is None:
+        return ["find out whether you may use it"]
+    if licence in ASKS:
+        return [ASKS[licence]]
+    if licence in ATTRIBUTION_ONLY:
+        return []
+    terms = []
+    if licence == "other":
+        # the hub's word for a licence of the publisher's own
+        terms = [_line(card.get("license_name")), _line(card.get("license_link"))]
+    named = ", ".join(term for term in terms if term)
+    return [f"{READ_ITS_TERMS}: {named}" if named else READ_ITS_TERMS]
 
 
-def _why_unknown(known: Known, card: Mapping[str, Any] | None, stated: str | None) -> str:
-    if known.note and not known.id:
+def _why_unknown(known: Known | None, card: Mapping[str, Any] | None, stated: str | None) -> str:
+    if known is not None and known.note and not known.id:
         return known.note
     if card is None:
         return "its card could not be read, and it is not in the suite's table"
     return f"its card says {stated}" if stated else "its card states none"
 
 
-def _difference(known: Known, card: Mapping[str, Any] | None, stated: str | None) -> str | None:
-    """Return what the source that was not taken states, if both are known to differ."""
-    if card is None or stated == known.id or (known.id is None and stated == UNKNOWN):
+def _difference(known: Known, stated: str | None) -> str | None:
+    """Return what the source that was not taken states, if card and table differ."""
+    if stated == known.id or (known.id is None and stated == UNKNOWN):
         return None
     if stated is None:
         return "its card on the hub states none"
-    return f"the suite's table ({LOOKED_UP}) differs: {known.id or f'unknown, {known.note}'}"
+    licence = known.id or f"unknown, {known.note}"
+    return f"the suite's table ({LOOKED_UP}) differs: {licence}"

@@ -7,27 +7,16 @@ names. Content words are invented, function words are English.
 
 Only integers and numpy's raw PCG64 stream are used: both are the same on every machine and in every numpy version.
 `numpy.random.Generator` does not guarantee that for its methods.
-
-The language has no published tokenizer, so a small byte-level BPE tokenizer is trained on its text. The same input
-gives the same bytes in every process. The only special token is `<|endoftext|>`, for end of text and end of document.
-There is no padding token and no beginning-of-text token.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-
-from data.reading.jsonl import text_of
-from utils.errors import DataError, UnusableError
-from utils.files import folder_written_whole, write_whole
 
 Ids = npt.NDArray[np.int64]
 
@@ -51,8 +40,22 @@ IS_USUAL = 57344
 #   o: opener and comma; s: determiner, noun, verb, end; A and B: adjectives; D: adverb; O: object; P: place; C: clause
 SLOTS = "oosAsDsOBOPPPCCCCCCs"
 TEMPLATES = (
-    *("sO", "sAO", "sOB", "sABO", "sOP", "sAOP", "sDP", "sADP"),
-    *("osO", "osOP", "osAP", "sOC", "sAOC", "sAOBP", "sDOPC", "osAOBPC"),
+    "sO",
+    "sAO",
+    "sOB",
+    "sABO",
+    "sOP",
+    "sAOP",
+    "sDP",
+    "sADP",
+    "osO",
+    "osOP",
+    "osAP",
+    "sOC",
+    "sAOC",
+    "sAOBP",
+    "sDOPC",
+    "osAOBPC",
 )
 DRAWS_PER_SENTENCE = 32
 DRAWS_PER_DOCUMENT = 8
@@ -93,14 +96,17 @@ def zipf_table(words: int) -> Ids:
     return np.repeat(np.arange(words, dtype=np.int64), counts)
 
 
-@lru_cache(maxsize=1)
+@cache
 def language() -> Language:
     """Return the language; it is the same for every seed of the documents."""
     generator = np.random.PCG64(_LEXICON_SEED)
     seen = {*OPENERS, *SINGULAR, *PLURAL, *PREPOSITIONS, *CONJUNCTIONS, *PRONOUNS}
-    nouns, verbs, adjectives, adverbs, names = (
-        _invent(generator, size, seen) for size in (NOUNS, VERBS, ADJECTIVES, ADVERBS, NAMES)
-    )
+    # in this order: each list takes its draws from the one stream
+    nouns = _invent(generator, NOUNS, seen)
+    verbs = _invent(generator, VERBS, seen)
+    adjectives = _invent(generator, ADJECTIVES, seen)
+    adverbs = _invent(generator, ADVERBS, seen)
+    names = _invent(generator, NAMES, seen)
     lists = {
         "opener": OPENERS,
         "singular": SINGULAR,
@@ -117,14 +123,17 @@ def language() -> Language:
         "adverb": [adverb + "ly" for adverb in adverbs],
         "name": [name.capitalize() for name in names],
     }
-    spellings, first = ["", *PUNCTUATION], {}
+    spellings = ["", *PUNCTUATION]
+    first = {}
     for kind, forms in lists.items():
         first[kind] = len(spellings)
         spellings += [" " + form for form in forms]
-    spellings += [spelling[:1] + spelling[1:2].upper() + spelling[2:] for spelling in spellings]
+    for spelling in spellings.copy():
+        # the first character is the space before a word
+        spellings.append(spelling[:1] + spelling[1:2].upper() + spelling[2:])
 
-    def companions(of: int, words: int, each: int = COMPANIONS) -> Ids:
-        return zipf_table(words)[draws_of(generator, of, each)]
+    def companions(of: int, words: int) -> Ids:
+        return zipf_table(words)[draws_of(generator, of, COMPANIONS)]
 
     return Language(
         spellings=np.array(spellings, dtype=object),
@@ -144,67 +153,81 @@ def sentences(generator: np.random.PCG64, lengths: Ids, documents: Ids) -> Ids:
     them determine topic, tense and names.
     """
     known = language()
-    at = known.first
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    draws = iter(draws_of(generator, len(owner), DRAWS_PER_SENTENCE).T)
-    topic, is_past, *names = documents[owner, -4:].T
-    topic, is_past = topic % TOPICS, is_past & 1
+    first = known.first
+    document = np.repeat(np.arange(len(lengths)), lengths)
+    # each step takes the next column of draws, so their order is part of the language
+    draws = iter(draws_of(generator, len(document), DRAWS_PER_SENTENCE).T)
+    topic, tense, one_name, other_name = documents[document, -4:].T
+    topic = topic % TOPICS
+    is_past = tense & 1
 
-    drawn = _usual(known.topic_nouns, topic, next(draws), zipf_table(NOUNS)[next(draws)])
-    goes_on = (next(draws) < 16384) & (owner == np.roll(owner, 1))
-    subject = np.where(goes_on, np.roll(drawn, 1), drawn)
+    subject = _usual(known.topic_nouns, topic, next(draws), zipf_table(NOUNS)[next(draws)])
+    goes_on = (next(draws) < 16384) & (document == np.roll(document, 1))
+    subject = np.where(goes_on, np.roll(subject, 1), subject)
     determiner, adjective, noun, is_plural = _noun_phrase(known, subject, draws)
     naming = next(draws)
     is_name = naming < 16384
     is_plural = np.where(is_name, 0, is_plural)
-    name = at["name"] + np.where(naming & 1, *names) % NAMES
-    form = np.where(is_past, at["verbed"], np.where(is_plural, at["verb"], at["verbs"]))
+    name = first["name"] + np.where(naming & 1, one_name, other_name) % NAMES
+    form = np.where(is_past, first["verbed"], np.where(is_plural, first["verb"], first["verbs"]))
 
     verb, *thing = _predicate(known, subject, draws)
     place = _usual(known.topic_nouns, topic, next(draws), zipf_table(NOUNS)[next(draws)])
     place_determiner, _, place_noun, _ = _noun_phrase(known, place, draws)
     second_verb, other_determiner, _, other_noun = _predicate(known, subject, draws)
-    comma = np.full(len(owner), 1 + PUNCTUATION.index(","))
+    comma = np.full(len(document), 1 + PUNCTUATION.index(","))
     slots = (
-        at["opener"] + (next(draws) & 7),
+        first["opener"] + (next(draws) & 7),
         comma,
         np.where(is_name, 0, determiner),
         np.where(is_name, 0, adjective),
         np.where(is_name, name, noun),
-        at["adverb"] + known.verb_adverbs[verb, next(draws) & 3],
+        first["adverb"] + known.verb_adverbs[verb, next(draws) & 3],
         form + verb,
         *thing,
-        at["preposition"] + ((verb + (next(draws) & 1)) & 7),
+        first["preposition"] + ((verb + (next(draws) & 1)) & 7),
         place_determiner,
         place_noun,
         comma,
-        at["conjunction"] + (next(draws) & 3),
-        at["pronoun"] + is_plural,
+        first["conjunction"] + (next(draws) & 3),
+        first["pronoun"] + is_plural,
         form + second_verb,
         other_determiner,
         other_noun,
         _ends(next(draws)),
     )
-    filled = np.array([[slot in template for slot in SLOTS] for template in TEMPLATES], dtype=np.int64)
-    ids: Ids = np.stack(slots, axis=1) * filled[next(draws) % len(TEMPLATES)]
-    ids[np.arange(len(ids)), (ids > 0).argmax(axis=1)] += len(known.spellings) // 2
+    ids: Ids = np.stack(slots, axis=1) * _filled_slots()[next(draws) % len(TEMPLATES)]
+    # the first word of a sentence is capitalised
+    first_words = (ids > 0).argmax(axis=1)
+    ids[np.arange(len(ids)), first_words] += len(known.spellings) // 2
     return ids
 
 
+@cache
+def _filled_slots() -> Ids:
+    """Return which slots each template fills, as 0 and 1 (templates, slots)."""
+    return np.array([[slot in template for slot in SLOTS] for template in TEMPLATES], dtype=np.int64)
+
+
 def _usual(companions: Ids, of: Ids, draw: Ids, any_word: Ids) -> Ids:
+    """Return a companion of each word `of`, now and then any word of the class."""
     # the low bits of a draw select a companion, its three high bits decide if it is used: they are independent
     return np.where(draw < IS_USUAL, companions[of, draw % companions.shape[1]], any_word)
 
 
 def _noun_phrase(known: Language, noun: Ids, draws: Iterator[Ids]) -> tuple[Ids, Ids, Ids, Ids]:
-    at, draw = known.first, next(draws)
+    """Return determiner, adjective and noun as ids, and 1 for a plural."""
+    first = known.first
+    draw = next(draws)
     is_plural = (draw >= 40960).astype(np.int64)
-    determiner = np.where(is_plural, at["plural"], at["singular"]) + (draw & 7)
+    determiner = np.where(is_plural, first["plural"], first["singular"]) + (draw & 7)
     adjective = _usual(known.noun_adjectives, noun, next(draws), zipf_table(ADJECTIVES)[next(draws)])
-    return determiner, at["adjective"] + adjective, np.where(is_plural, at["nouns"], at["noun"]) + noun, is_plural
+    form = np.where(is_plural, first["nouns"], first["noun"])
+    return determiner, first["adjective"] + adjective, form + noun, is_plural
 
 
 def _predicate(known: Language, subject: Ids, draws: Iterator[Ids]) -> tuple[Ids, Ids, Ids, Ids]:
+    """Return a verb by its number among the verbs, and determiner, adjective and noun of its object as ids."""
     verb = _usual(known.noun_verbs, subject, next(draws), zipf_table(VERBS)[next(draws)])
     thing = _usual(known.verb_objects, verb, next(draws), zipf_table(NOUNS)[next(draws)])
     determiner, adjective, noun, _ = _noun_phrase(known, thing, draws)
@@ -212,9 +235,9 @@ def _predicate(known: Language, subject: Ids, draws: Iterator[Ids]) -> tuple[Ids
 
 
 def _ends(draw: Ids) -> Ids:
-    ends = [PUNCTUATION.index("!"), PUNCTUATION.index("?")] + [PUNCTUATION.index(".")] * 14
-    ids: Ids = 1 + np.array(ends, dtype=np.int64)[draw & 15]
-    return ids
+    """Return the ids of the marks at the end: of 16 sentences, 14 have a full stop."""
+    full_stop, exclamation, question = (1 + PUNCTUATION.index(mark) for mark in ".!?")
+    return np.select([draw & 15 == 0, draw & 15 == 1], [exclamation, question], full_stop)
 
 
 def _invent(generator: np.random.PCG64, size: int, seen: set[str]) -> list[str]:
@@ -222,79 +245,14 @@ def _invent(generator: np.random.PCG64, size: int, seen: set[str]) -> list[str]:
     words: list[str] = []
     while len(words) < size:
         draws: list[int] = draws_of(generator, 1, 8)[0].tolist()
-        syllables = 1 + (len(words) >= SHORT_WORDS) + (draws[0] < 8192)
-        word = "".join(
-            _ONSETS[draws[2 * i + 1] % len(_ONSETS)] + _NUCLEI[draws[2 * i + 2] % len(_NUCLEI)]
-            for i in range(syllables)
-        )
+        syllables = 1 if len(words) < SHORT_WORDS else 2
+        if draws[0] < 8192:
+            syllables += 1
+        word = ""
+        for onset, nucleus in zip(draws[1::2][:syllables], draws[2::2], strict=False):
+            word += _ONSETS[onset % len(_ONSETS)] + _NUCLEI[nucleus % len(_NUCLEI)]
         word += _CODAS[draws[7] % len(_CODAS)]
         if word not in seen and not word.endswith("ed"):
             seen.add(word)
             words.append(word)
     return words
-
-
-END_OF_TEXT = "<|endoftext|>"
-SAMPLE_BYTES = 2 << 20
-"""Amount of text, from the start of the input, to train on; more changes little and takes longer."""
-SMALLEST_VOCABULARY = 257
-"""The 256 bytes and the special token."""
-FILES = ("tokenizer.json", "tokenizer_config.json")
-SETTINGS = {
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "eos_token": END_OF_TEXT,
-    "model_max_length": 1_000_000_000,  # no limit: documents are cut into samples later
-    "clean_up_tokenization_spaces": False,
-}
-"""Content of the second file, by which a tokenizer of this suite is recognised."""
-
-
-def train_tokenizer(input: Path, output: Path, vocabulary_size: int = 4096) -> None:
-    """Train on the first 2 MiB of text (key `text`) of a JSONL file; `transformers.AutoTokenizer` loads the folder.
-
-    `output` appears whole or not at all; an earlier tokenizer written by this function is replaced.
-    Raises UnusableError for a vocabulary below 257, ForeignFileError for any other folder or file at `output`, and
-    DataError if the text is too small or uniform for the vocabulary.
-    """
-    if vocabulary_size < SMALLEST_VOCABULARY:
-        raise UnusableError(f"vocabulary size: got {vocabulary_size}, wanted at least {SMALLEST_VOCABULARY}")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=2,
-        special_tokens=[AddedToken(END_OF_TEXT, special=True, normalized=False)],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_sample(input), trainer)
-    if tokenizer.get_vocab_size() != vocabulary_size:
-        raise DataError(
-            f"{input}: its text gives {tokenizer.get_vocab_size()} tokens, wanted {vocabulary_size}; "
-            "use more text or a smaller vocabulary"
-        )
-    _save(tokenizer, output)
-
-
-def is_written_tokenizer(folder: Path) -> bool:
-    """Recognise a folder of `train_tokenizer`, or one with nothing in it."""
-    names = {path.name for path in folder.iterdir()}
-    return not names or (names <= set(FILES) and json.loads((folder / FILES[1]).read_bytes()) == SETTINGS)
-
-
-def _sample(path: Path) -> Iterator[str]:
-    taken = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            text = text_of(line, path, number)
-            yield text
-            taken += len(text.encode("utf8"))
-            if taken >= SAMPLE_BYTES:
-                return
-
-
-def _save(tokenizer: Tokenizer, output: Path) -> None:
-    with folder_written_whole(output, is_ours=is_written_tokenizer) as temporary:
-        write_whole(temporary / FILES[0], tokenizer.to_str(pretty=True))
-        write_whole(temporary / FILES[1], json.dumps(SETTINGS, indent=1) + "\n")

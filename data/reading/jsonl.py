@@ -63,17 +63,20 @@ def _text_by_json(line: bytes, path: Path, number: int, text_key: str) -> str:
     except (ValueError, RecursionError) as error:
         reason = NO_UTF8 if isinstance(error, UnicodeDecodeError) else "no JSON"
         if is_utf_16(line):
-            raise wrong(
-                "UTF-16 or UTF-32", reason, "convert the file, for instance with iconv -f UTF-16 -t UTF-8"
-            ) from error
+            remedy = "convert the file, for instance with iconv -f UTF-16 -t UTF-8"
+            raise wrong("UTF-16 or UTF-32", reason, remedy) from error
         if isinstance(error, UnicodeDecodeError):
             raise wrong(f"bytes that are not UTF-8 at byte {error.start} of the line", reason) from error
-        shown = line[:_EXCERPT_BYTES].decode("utf8", "replace").strip()
-        raise wrong(f"invalid JSON, {quoted(shown)} ({error})" if shown else "a blank line", reason) from error
+        excerpt = line[:_EXCERPT_BYTES].decode("utf8", "replace").strip()
+        if not excerpt:
+            raise wrong("a blank line", reason) from error
+        raise wrong(f"invalid JSON, {quoted(excerpt)} ({error})", reason) from error
     if not isinstance(record, dict):
         raise wrong(f"a JSON {type(record).__name__}")
+    if not record:
+        raise wrong("an object without keys")
     if text_key not in record:
-        raise wrong(f"the keys {quoted(sorted(record))}" if record else "an object without keys")
+        raise wrong(f"the keys {quoted(sorted(record))}")
     text = record[text_key]
     if not isinstance(text, str):
         raise wrong(f"{text_key} = {quoted(text)} ({type(text).__name__})")

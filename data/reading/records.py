@@ -76,36 +76,35 @@ def records(
 
 
 def _items(path: Path, column: str, text_unit: str, progress: Progress) -> Iterator[Record | BadRecordError]:
-    found = kind(path)
-    if found is None or not path.is_file():
+    content = kind(path)
+    if content is None or not path.is_file():
         raise UnusableError(f"{path}: not a file of a supported kind; see python -m data.clean --help")
-    if found == PARQUET:
+    if content == PARQUET:
         return _parquet_rows(path, column, progress)
-    if found == TEXT and text_unit == "file":
+    if content != TEXT:
+        return json_lines(path, column, progress)
+    if text_unit == "file":
         return _whole_file(path, progress)
-    lines = _lines(path, progress)
-    if found == TEXT:
-        whole = (_decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r")) for number, line in lines)
-        return _paragraphs(path, lines) if text_unit == "paragraph" else whole
-    return json_lines(path, column, progress)
+    if text_unit == "paragraph":
+        return _paragraphs(path, progress)
+    return _text_lines(path, progress)
 
 
 def _lines(path: Path, progress: Progress) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of each line; a line that is too long is cut one byte above the limit."""
     done = number = 0
     with open_decompressed(path) as (file, position):
-        while line := file.readline(MAX_RECORD_BYTES + 1):
+        line = file.readline(MAX_RECORD_BYTES + 1).removeprefix(BOM)
+        while line:
             number += 1
-            if number == 1:
-                line = line.removeprefix(BOM)
-                if not line:
-                    return
             yield number, line
+            # the rest of a line that is too long is passed over
             while len(line) > MAX_RECORD_BYTES and not line.endswith(b"\n"):
                 line = file.readline(MAX_RECORD_BYTES + 1)
             if number % _PROGRESS_RECORDS == 0:
-                done, before = position(), done
-                progress(done - before)
+                progress(position() - done)
+                done = position()
+            line = file.readline(MAX_RECORD_BYTES + 1)
         progress(position() - done)
 
 
@@ -121,11 +120,19 @@ def json_lines(path: Path, column: str, progress: Progress = lambda _: None) -> 
             yield error
 
 
-def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | BadRecordError]:
-    first, paragraph = 1, bytearray()
-    for number, line in chain(lines, [(0, b"")]):  # an empty line ends the last paragraph
+def _text_lines(path: Path, progress: Progress) -> Iterator[Record | BadRecordError]:
+    for number, line in _lines(path, progress):
+        yield _decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r"))
+
+
+def _paragraphs(path: Path, progress: Progress) -> Iterator[Record | BadRecordError]:
+    first = 1
+    paragraph = bytearray()
+    # an empty line ends the last paragraph
+    for number, line in chain(_lines(path, progress), [(0, b"")]):
         if line.strip():
-            first = first if paragraph else number
+            if not paragraph:
+                first = number
             paragraph += line
             if len(paragraph) <= MAX_RECORD_BYTES:
                 continue
@@ -164,13 +171,17 @@ def _parquet_rows(path: Path, column: str, progress: Progress) -> Iterator[Recor
         # read, not mapped: the kernel ends a process that reads a mapped file behind its new, earlier end
         with parquet.ParquetFile(path) as file:
             _require_text_column(path, file.schema_arrow, column)
-            number, rows, size = 0, file.metadata.num_rows, path.stat().st_size
+            rows = file.metadata.num_rows
+            size = path.stat().st_size
+            done = number = 0
             for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=[column], use_threads=False):
-                before = number
                 for value in batch.column(0):
                     number += 1
                     yield _parquet_value(path, number, value, column)
-                progress(size * number // rows - size * before // rows if rows else 0)
+                # a row counts as the same share of the file as every other
+                position = size * number // max(rows, 1)
+                progress(position - done)
+                done = position
     except (pa.ArrowException, OSError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataError(
@@ -186,14 +197,15 @@ def _require_text_column(path: Path, schema: Any, column: str) -> None:
             f"{path}: got the columns {quoted(schema.names)}, wanted {column!r} among them; name the column of the text"
             f"{did_you_mean(column, schema.names)} (TEXT_COLUMN=NAME, --column NAME)"
         )
-    if schema.names.count(column) > 1:
-        raise UnusableError(
-            f"{path}: has {schema.names.count(column)} columns {column!r}, wanted one; rename the others"
-        )
-    found = schema.field(column).type
-    inner = found.value_type if types.is_dictionary(found) else found
+    columns = schema.names.count(column)
+    if columns > 1:
+        raise UnusableError(f"{path}: has {columns} columns {column!r}, wanted one; rename the others")
+    kind_of_column = schema.field(column).type
+    inner = kind_of_column.value_type if types.is_dictionary(kind_of_column) else kind_of_column
     if not (types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner)):
-        raise DataError(f"{path}: column {column!r} holds {shortened(str(found))}, wanted string; name another column")
+        raise DataError(
+            f"{path}: column {column!r} holds {shortened(str(kind_of_column))}, wanted string; name another column"
+        )
 
 
 def _parquet_value(path: Path, number: int, value: Any, column: str) -> Record | BadRecordError:

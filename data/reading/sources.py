@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from backports.zstd import DecompressionParameter, ZstdError, ZstdFile
 
@@ -29,17 +30,14 @@ def find(source: Path) -> list[Path]:
     ambiguous: a folder with several kinds of files, a file beside its compressed copy or under two names.
     """
     if source.is_dir():
-        paths = [
-            path
-            for path in source.rglob("*")
-            if path.is_file() and kind(path) and not any(part[0] == "." for part in path.relative_to(source).parts)
-        ]
+        paths = [path for path in source.rglob("*") if kind(path) and not _is_hidden(path.relative_to(source))]
     elif source.exists():
         paths = [source]
     elif glob.has_magic(str(source)):
-        paths = [path for path in map(Path, glob.glob(str(source), recursive=True)) if path.is_file()]  # noqa: PTH207 the pattern may start at the root
+        paths = [Path(name) for name in glob.glob(str(source), recursive=True)]  # noqa: PTH207 the pattern may start at the root
     else:
         raise UnusableError(f"{source}: no such file or folder; name a file, a folder or a glob of {WANTED}")
+    paths = [path for path in paths if path.is_file()]
     if not paths:
         raise UnusableError(f"{source}: contains no file that can be read, wanted {WANTED}")
     for path in paths:
@@ -54,8 +52,14 @@ def find(source: Path) -> list[Path]:
 
 def kind(path: Path) -> str | None:
     """Return the kind of a file by its ending, None for an unknown ending."""
-    found = KINDS.get(Path(_without_compression(path)).suffix)
-    return None if found == PARQUET and compression(path) else found
+    content = KINDS.get(Path(_without_compression(path)).suffix)
+    if content == PARQUET and compression(path):
+        return None
+    return content
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def compression(path: Path) -> str | None:
@@ -72,8 +76,8 @@ def _require_one_kind(folder: Path, paths: list[Path]) -> None:
     for path in paths:
         first.setdefault(kind(path), path)
     if len(first) > 1:
-        found = " and ".join(f"{name} ({path.relative_to(folder)})" for name, path in first.items())
-        raise UnusableError(f"{folder}: contains {found}; choose one kind with a glob, {folder}/*{paths[0].suffix}")
+        kinds = " and ".join(f"{name} ({path.relative_to(folder)})" for name, path in first.items())
+        raise UnusableError(f"{folder}: contains {kinds}; choose one kind with a glob, {folder}/*{paths[0].suffix}")
 
 
 def require_each_once(paths: Iterable[Path]) -> None:
@@ -108,8 +112,10 @@ def open_decompressed(path: Path) -> Iterator[tuple[io.BufferedReader, Callable[
                 return
             if not file.peek(1):
                 raise EOFError("the file is empty")
-            is_gzip = compression(path) == ".gz"
-            with gzip.GzipFile(fileobj=file) if is_gzip else ZstdFile(file, options=_ZSTD_OPTIONS) as content:
+            content: Any = gzip.GzipFile(fileobj=file)
+            if compression(path) == ".zst":
+                content = ZstdFile(file, options=_ZSTD_OPTIONS)
+            with content:
                 # an extra buffer, because readline of GzipFile and ZstdFile is Python code and slow
                 yield io.BufferedReader(content, _BUFFER_BYTES), file.tell
         except (EOFError, gzip.BadGzipFile, zlib.error, ZstdError) as error:

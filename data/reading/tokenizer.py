@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data.reading.tokenizer_json import require_sound
+from data.reading import tokenizer_json
 from utils.errors import UnusableError, shortened
 
 TOKENIZER_FILES = ("tokenizer*.json", "*.model", "vocab.*", "merges.txt", "*.tiktoken", "tekken.json")
@@ -39,11 +39,12 @@ class Encoder:
         """The tokenizer that `transformers.AutoTokenizer` loads."""
         if not self.folder.is_dir():
             raise UnusableError(f"{self.folder}: no such folder; name the folder with the tokenizer's files")
-        if not any(fnmatchcase(path.name, name) for path in self.folder.iterdir() for name in TOKENIZER_FILES):
+        names = [path.name for path in self.folder.iterdir()]
+        if not any(fnmatchcase(name, pattern) for name in names for pattern in TOKENIZER_FILES):
             raise UnusableError(
                 f"{self.folder}: holds no tokenizer, wanted tokenizer.json; name the folder of a Hugging Face tokenizer"
             )
-        require_sound(self.folder)
+        content = tokenizer_json.read(self.folder)
         # imported on use: the import takes seconds, and neither --help nor a wrong path should wait for it
         from transformers import AutoTokenizer
 
@@ -54,6 +55,8 @@ class Encoder:
             raise UnusableError(
                 f"{self.folder}: AutoTokenizer cannot load it ({shortened(reason)}); name another folder"
             ) from error
+        if content:
+            tokenizer_json.require_certain_ids(self.folder / "tokenizer.json", content)
         if tokenizer.eos_token_id is None:
             raise UnusableError(
                 f"{self.folder}: the tokenizer has no eos_token, which must end each document; "

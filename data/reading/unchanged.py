@@ -75,10 +75,10 @@ def _change(path: Path, before: FileState) -> str | None:
         return None
     if (now.device, now.inode) != (before.device, before.inode):
         return "another file has its name"
-    size = f"{before.bytes:,} to {now.bytes:,} bytes"
-    if now.bytes > before.bytes:
-        return f"it grew from {size}"
-    return f"it shrank from {size}" if now.bytes < before.bytes else "it was written to"
+    if now.bytes == before.bytes:
+        return "it was written to"
+    change = "grew" if now.bytes > before.bytes else "shrank"
+    return f"it {change} from {before.bytes:,} to {now.bytes:,} bytes"
 
 
 def progress_bar(title: str, total: int | None, unit: str) -> tqdm[Any]:
@@ -96,8 +96,11 @@ def record_of(path: Path) -> Path:
 
 def is_written_text(path: Path) -> bool:
     """Recognise a text by its record, if it has not changed since."""
-    status, record = path.stat(), json.loads(content_of(record_of(path)))
-    return status.st_size in record["bytes"] and status.st_mtime_ns in record.get("modified_ns", [status.st_mtime_ns])
+    status = path.stat()
+    record = json.loads(content_of(record_of(path)))
+    # an earlier version recorded the size only
+    times = record.get("modified_ns", [status.st_mtime_ns])
+    return status.st_size in record["bytes"] and status.st_mtime_ns in times
 
 
 @contextmanager
@@ -110,7 +113,10 @@ def text_written_whole(path: Path) -> Iterator[Path]:
     with written_whole(path, is_ours=is_written_text) as (temporary,):
         yield temporary
         # if this run is killed before the rename, the earlier text must be recognised too
-        states = [one.stat() for one in (temporary, path) if one.exists()]
-        sizes, times = [one.st_size for one in states], [one.st_mtime_ns for one in states]
-        record = json.dumps({"tool": "tprimat", "bytes": sizes, "modified_ns": times})
-        write_whole(record_of(path), record + "\n", is_ours=_is_record)
+        states = [text.stat() for text in (temporary, path) if text.exists()]
+        record = {
+            "tool": "tprimat",
+            "bytes": [state.st_size for state in states],
+            "modified_ns": [state.st_mtime_ns for state in states],
+        }
+        write_whole(record_of(path), json.dumps(record) + "\n", is_ours=_is_record)

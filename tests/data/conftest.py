@@ -66,16 +66,21 @@ def like_transformers(tmp_path: Path, encoded) -> Callable[..., dict[str, Any]]:
     """Return what encodes texts, checks that all ids are those of AutoTokenizer, and gives back the manifest."""
 
     def run(folder: Path, texts: list[str], *more: object) -> dict[str, Any]:
-        made = encoded(write_jsonl(tmp_path / "texts.jsonl", texts), folder, tmp_path / "pair", *more)
+        manifest = encoded(write_jsonl(tmp_path / "texts.jsonl", texts), folder, tmp_path / "pair", *more)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        known = (len(tokenizer), tokenizer.eos_token_id, type(tokenizer).__name__)
-        assert (made["vocab_size"], made["eod_token_id"], made["tokenizer"]["class"]) == known
-        rows = [[*row, tokenizer.eos_token_id] if row else [] for row in tokenizer(texts).input_ids]
-        found = np.fromfile(tmp_path / "pair.bin", dtype=made["dtype"])
-        parts = np.split(found, np.cumsum([len(row) for row in rows]))
-        wrong = [ascii(text[:80]) for text, row, part in zip(texts, rows, parts, strict=False) if row != part.tolist()]
-        assert wrong == [] and not parts[-1].size
-        return made
+        assert manifest["vocab_size"] == len(tokenizer)
+        assert manifest["eod_token_id"] == tokenizer.eos_token_id
+        assert manifest["tokenizer"]["class"] == type(tokenizer).__name__
+        tokens = np.fromfile(tmp_path / "pair.bin", dtype=manifest["dtype"]).tolist()
+        start = 0
+        for text, ids in zip(texts, tokenizer(texts).input_ids, strict=True):
+            if ids:
+                ids.append(tokenizer.eos_token_id)
+            end = start + len(ids)
+            assert tokens[start:end] == ids, ascii(text[:80])
+            start = end
+        assert len(tokens) == start
+        return manifest
 
     return run
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -49,8 +48,11 @@ LEVELS: list[tuple[str, list[str], list[str], dict[str, int], dict[str, int]]] =
     ("--clean none", TEXTS, TEXTS, {}, {}),
     ("", TEXTS, ["same", "ctrl", *TEXTS[5:]], LIGHT, {"control characters": 1}),
     (
-        *("--clean full", TEXTS, ["same", "ctrl", "café", "für", TEXTS[7]]),
-        *(LIGHT, {"control characters": 1, "ftfy": 1, "NFC": 1}),
+        "--clean full",
+        TEXTS,
+        ["same", "ctrl", "café", "für", TEXTS[7]],
+        LIGHT,
+        {"control characters": 1, "ftfy": 1, "NFC": 1},
     ),
     ("", BOOK, BOOK, {}, {}),
     ("--clean none --front-matter", BOOK, BOOK, {}, {}),
@@ -93,37 +95,50 @@ REPAIRS = [
     ("half a pair &#xD800;", "half a pair \ufffd"),
 ]
 IMPRINT = [
-    *("isbn : 978-0-306-40615-7", "ISBN 0306406152", "ISBN13: 9780306406157", "copyright 2012 by jane roe"),
-    *("Copyright (c) Jane Roe", "copyright â© 2011 jane roe .", "copyrighted by the author", "\u00a9 jane roe , 2013"),
-    *("all rights reserved .", "The moral right of the author is asserted. All rights reserved."),
+    "isbn : 978-0-306-40615-7",
+    "ISBN 0306406152",
+    "ISBN13: 9780306406157",
+    "copyright 2012 by jane roe",
+    "Copyright (c) Jane Roe",
+    "copyright â© 2011 jane roe .",
+    "copyrighted by the author",
+    "\u00a9 jane roe , 2013",
+    "all rights reserved .",
+    "The moral right of the author is asserted. All rights reserved.",
 ]
 NOVEL = [
-    *("he lost the lawsuit about the copyright .", "she had reserved all rights of way", "two\n\nparagraphs"),
-    *("a disbnfall and copyrights in general", "\u00e9 \u00ae 2012"),
+    "he lost the lawsuit about the copyright .",
+    "she had reserved all rights of way",
+    "two\n\nparagraphs",
+    "a disbnfall and copyrights in general",
+    "\u00e9 \u00ae 2012",
 ]
-STEPS = {
-    "--clean light": CONTROLS,
-    "--clean full": REPAIRS,
-    "--front-matter": [
-        *((line, None) for line in IMPRINT),
-        *((f"title {n}\n{line}\nchapter", f"title {n}\nchapter") for n, line in enumerate(IMPRINT)),
-        *((line, line) for line in NOVEL),
-    ],
-}
 
 
-@pytest.mark.parametrize("options", STEPS)
-def test_a_step_changes_its_own_targets_and_nothing_else(cleaned, options: str) -> None:
-    wanted = [after for _, after in STEPS[options] if after is not None]
-    assert cleaned([before for before, _ in STEPS[options]], *options.split())[0] == wanted
+@pytest.mark.parametrize(("level", "pairs"), [("light", CONTROLS), ("full", REPAIRS)])
+def test_a_step_changes_its_own_targets_and_nothing_else(cleaned, level: str, pairs) -> None:
+    assert cleaned([before for before, _ in pairs], "--clean", level)[0] == [after for _, after in pairs]
+
+
+def test_imprint_lines_go_and_a_novel_that_mentions_rights_stays(cleaned) -> None:
+    pages = [f"title {number}\n{line}\nchapter" for number, line in enumerate(IMPRINT)]
+    wanted = [f"title {number}\nchapter" for number in range(len(IMPRINT))]
+    assert cleaned([*IMPRINT, *pages, *NOVEL], "--front-matter")[0] == [*wanted, *NOVEL]
 
 
 def test_control_characters_are_those_that_unicode_calls_so(cleaned) -> None:
     pick = random.Random(5)
-    points = [*range(0x400), *(pick.randrange(0x400, 0xD800) for _ in range(2000)), *range(0x1F300, 0x1F400)]
-    texts = [f"{number} {chr(point)} a" for number, point in enumerate(points)]
-    kept = ["".join(c for c in text if unicodedata.category(c) != "Cc" or c in "\t\n\r\v\f\x85") for text in texts]
-    assert cleaned(texts)[0] == [re.sub("[\v\f\x85]", "\n", text) for text in kept]
+    points = [*range(0x400), *pick.sample(range(0x400, 0xD800), 2000), *range(0x1F300, 0x1F400)]
+    texts, wanted = [], []
+    for point in points:
+        kept = chr(point)
+        if kept in "\v\f\x85":
+            kept = "\n"
+        elif unicodedata.category(kept) == "Cc" and kept not in "\t\n\r":
+            kept = ""
+        texts.append(f"{point} {chr(point)} a")
+        wanted.append(f"{point} {kept} a")
+    assert cleaned(texts)[0] == wanted
 
 
 def test_the_first_dropped_records_of_each_reason_are_shown_a_group_by_its_first_row_without_a_secret(cleaned) -> None:
@@ -145,8 +160,8 @@ def test_a_cleaned_file_that_was_corrected_by_hand_is_not_replaced(tmp_path: Pat
     if edited:
         output.write_text(output.read_text().replace("text", "word"))
     before = output.read_text()
-    said = commands.run(clean.main, source, "--output", output, wanted=2 if edited else 0)
-    assert output.read_text() == before and ("has not written it" in said.err) == edited
+    commands.run(clean.main, source, "--output", output, wanted=2 if edited else 0)
+    assert output.read_text() == before
 
 
 def test_every_record_is_accounted_for_and_cleaning_what_is_clean_changes_nothing(tmp_path: Path, capfd) -> None:
@@ -200,13 +215,11 @@ def test_a_file_under_two_names_is_refused_and_not_read_twice(tmp_path: Path, co
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(first.read_bytes()))
     (tmp_path / "link.jsonl").symlink_to(first)
     (tmp_path / "hard.jsonl").hardlink_to(first)
-    both, output = (first, f"{tmp_path}/{second}"), ("--clean", "none", "--output", tmp_path / "out.jsonl")
+    both, output = (first, tmp_path / second), ("--clean", "none", "--output", tmp_path / "out.jsonl")
     encoding = ("--input", *both, "--tokenizer", tmp_path / "none", "--output-prefix", tmp_path / "out")
-    for said in (
-        commands.error(encode.main, *encoding, wanted=2),
-        commands.error(clean.main, *both, *output, wanted=2),
-    ):
-        assert "once" in said or "use a glob" in said or "a .gz file" in said
+    name = Path(second).name
+    assert f"{name}: " in commands.error(encode.main, *encoding, wanted=2)
+    assert f"{name}: " in commands.error(clean.main, *both, *output, wanted=2)
     commands.run(clean.main, first, twin, *output)
 
 
@@ -249,16 +262,7 @@ FILES = ["tokenizer.json", "tokenizer_config.json"]
 
 
 def trained(commands, folder: Path, *more: object, wanted: int = 0) -> Path:
-    given = (
-        "--output",
-        folder / "text.jsonl",
-        "--words",
-        "9",
-        "--seed",
-        "5",
-        "--tokenizer-output",
-        folder / "tokenizer",
-    )
+    given = ("--output", folder / "text.jsonl", "--words=9", "--seed=5", "--tokenizer-output", folder / "tokenizer")
     commands.run(synth.main, *given, *more, wanted=wanted)
     return folder / "tokenizer"
 
@@ -277,12 +281,8 @@ def test_processes_train_the_same_bytes_with_exactly_the_asked_size(tmp_path: Pa
 
 def test_it_has_an_end_of_text_and_neither_padding_nor_beginning_and_text_comes_back(plain_tokenizer: Path) -> None:
     loaded = AutoTokenizer.from_pretrained(plain_tokenizer)
-    assert (loaded.eos_token, loaded.bos_token, loaded.pad_token, loaded.unk_token) == (
-        "<|endoftext|>",
-        None,
-        None,
-        None,
-    )
+    assert loaded.eos_token == "<|endoftext|>"
+    assert loaded.bos_token is loaded.pad_token is loaded.unk_token is None
     for text in ("", "The pot fled.", " two  spaces\n\n", "Grüße, 東京 🙂 \u0000", "a ?! b , c"):
         assert loaded.decode(loaded(text).input_ids) == text
 

@@ -72,12 +72,15 @@ DAMAGES: dict[str, tuple[Callable[[Path, Path], Any], str | None, str | None]] =
     "int16": (lambda data, index: change_bytes(index, 17, b"\3"), None, "dtype is uint16, the files have int16"),
     "swapped pointers": (swap_pointers, "sequence 1 does not start where the one before it ends", None),
     "another length": (
-        *(lambda data, index: change_bytes(index, HEADER_BYTES, index.read_bytes()[HEADER_BYTES + 4 :][:4]),),
-        *("sequence 1 does not start where the one before it ends", None),
+        lambda data, index: change_bytes(index, HEADER_BYTES, index.read_bytes()[HEADER_BYTES + 4 :][:4]),
+        "sequence 1 does not start where the one before it ends",
+        None,
     ),
     # the text before the last one loses its end: two documents look like one
     "merged documents": (
-        *(lambda data, index: change_bytes(index, HEADER_BYTES + 12 * 6 + 8 * 8, b"\5"), None, "idx_sha256 is"),
+        lambda data, index: change_bytes(index, HEADER_BYTES + 12 * 6 + 8 * 8, b"\5"),
+        None,
+        "idx_sha256 is",
     ),
     "a first index": (lambda data, index: change_bytes(index, 34 + 12 * 6 + 8, b"\7"), "indices do not rise", None),
     "a last index": (lambda data, index: change_bytes(index, index.stat().st_size - 8, b"\5"), "do not rise", None),
@@ -87,9 +90,7 @@ DAMAGES: dict[str, tuple[Callable[[Path, Path], Any], str | None, str | None]] =
     "a first id too large": (token(5, 600), "token 5 is 600, wanted below 600", "bin_sha256 is"),
     "an id of a later piece": (token(20, 601), "token 20 is 601, wanted below 600", "bin_sha256 is"),
     "a last id too large": (token(-2, 65535), "is 65535, wanted below 600", "bin_sha256 is"),
-    "no end of document": (
-        *(token(-1, 9), "document 7 ends with 9, wanted the end-of-document token 0; .* --append-eod", "bin_sha256 is"),
-    ),
+    "no end of document": (token(-1, 9), "document 7 ends with 9, wanted .* --append-eod", "bin_sha256 is"),
     "another id": (token(5, 7), None, "bin_sha256 is"),
 }
 
@@ -112,21 +113,18 @@ def test_every_planted_damage_is_exit_1_with_what_it_is_and_what_to_do(
 
 
 SOURCE = {"name": "in.jsonl", "sha256": "0" * 64, "bytes": 10**6}
-OLD = {"numpy": "2", "tokenizers": "1", "transformers": "5"}
 LIES: list[tuple[dict[str, Any], str]] = [
     ({"idx_sha256": "0" * 64}, "idx_sha256 is 0000.* the manifest belongs to another pair"),
     ({"documents": 8}, "documents is 8, the files have 9"),
     ({"tokens": 1}, "tokens is 1"),
     ({"dtype": "int32"}, "dtype is int32, the files have uint16"),
     ({"tokenizer": {"sha256": "0" * 64}}, "the data was encoded with 0000"),
-    ({"vocab_size": 601}, "vocab_size is 601, the tokenizer has 600"),
     ({"vocab_size": 599}, "vocab_size is 599, the tokenizer has 600"),
     ({"eod_token_id": 7}, "eod_token_id is 7, the tokenizer has 0"),
     ({"eod_token_id": 600}, "eod_token_id 600 does not agree with vocab_size 600"),
     ({"append_eod": False}, "append_eod: got False, wanted true"),
     ({"bytes_of_text": 1}, "bytes_of_text is 1, the input has"),
     ({"bytes_of_text": 10**6}, "bytes_of_text 1000000 does not agree with the input"),
-    ({"bytes_of_text": None}, "bytes_of_text None does not agree with the input"),
     ({"input": None}, "bytes_of_text .* does not agree with the input None"),
     ({"input": SOURCE}, r"in\.jsonl: sha256 is .* with 0000"),
     ({"input": "of another size"}, r"in\.jsonl: bytes is \d+, .* was encoded from in\.jsonl with 1000000"),
@@ -134,7 +132,7 @@ LIES: list[tuple[dict[str, Any], str]] = [
     ({"bin_bytes": 2}, "bin_bytes is 2"),
     ({"bad_lines": 2}, "bad_lines is 2, the input has 0"),
     ({"versions": {"numpy": "2", "tokenizers": "1"}}, "versions: got .* wanted the versions of numpy"),
-    ({"versions": OLD | {"transformers": "any"}}, "versions: got"),
+    ({"versions": {"numpy": "2", "tokenizers": "1", "transformers": "any"}}, "versions: got"),
 ]
 
 
@@ -156,13 +154,17 @@ def test_a_good_pair_passes_every_check_and_its_summary_is_readable(
     made = encoded(source, tokenizers[kind], tmp_path / "out")
     more = ("--tokenizer", tokenizers[kind], "--input", source, "--plot", tmp_path / "out.png")
     said = accepted(tmp_path / "out", *more)
-    empty, size = 0 if kind == "bos" else TEXTS.count(""), sum(len(text.encode()) for text in TEXTS)
+    empty = 0 if kind == "bos" else TEXTS.count("")
+    tokens, filled = made["tokens"], len(TEXTS) - empty
+    size = sum(len(text.encode()) for text in TEXTS)
     for line in (
         f"documents   {len(TEXTS)} ({empty} empty)\n",
-        f"tokens      {made['tokens']:,} of {made['dtype']}\n",
-        f"text        {size:,} bytes in UTF-8, {size / made['tokens']:.3f} per token\n",
-        f"lengths     mean {made['tokens'] / (len(TEXTS) - empty):,.1f}, median ",
-        *("manifest    agrees, digests too", "9 sampled lines have these ids", f" of {len(TEXTS) - empty} documents"),
+        f"tokens      {tokens:,} of {made['dtype']}\n",
+        f"text        {size:,} bytes in UTF-8, {size / tokens:.3f} per token\n",
+        f"lengths     mean {tokens / filled:,.1f}, median ",
+        "manifest    agrees, digests too",
+        "9 sampled lines have these ids",
+        f" of {filled} documents",
     ):
         assert line in said
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
@@ -226,9 +228,8 @@ def test_a_pair_of_megatron_gets_the_manifest_that_ours_has(prefix: Path, accept
     accepted(theirs, "--tokenizer", prefix.with_name("tokenizer"), "--write-manifest")
     # what only the program that read the text can know stays unknown
     unknown = dict.fromkeys(("input", "bytes_of_text", "engine", "bad_lines"))
-    ours, found = (json.loads(path.with_suffix(".json").read_text()) for path in (prefix, theirs))
-    assert found == {**ours, **unknown, "versions": found["versions"]}
-    assert found["versions"].items() <= ours["versions"].items()
+    ours = json.loads(prefix.with_suffix(".json").read_text())
+    assert json.loads(theirs.with_suffix(".json").read_text()) == ours | unknown
     accepted(theirs)
 
 
@@ -250,16 +251,19 @@ CHATS = {
 
 @pytest.mark.parametrize("kind", CHATS)
 def test_special_tokens_in_the_text_are_text(tmp_path: Path, commands, encoded, accepted, kind: str) -> None:
-    write = {"qwen": write_qwen2, "llama": write_llama3}.get(kind, lambda folder: write_sentencepiece(folder, kind))
-    tokenizer = write(tmp_path / "tokenizer")
+    if kind == "qwen":
+        tokenizer = write_qwen2(tmp_path / "tokenizer")
+    elif kind == "llama":
+        tokenizer = write_llama3(tmp_path / "tokenizer")
+    else:
+        tokenizer = write_sentencepiece(tmp_path / "tokenizer", kind)
     texts = [CHATS[kind].format(f"question {number} , please", "an answer.") for number in range(100)]
     source = write_jsonl(tmp_path / "in.jsonl", texts)
     encoded(source, tokenizer, tmp_path / "out")
     for _ in ("with a manifest", "without"):
-        said = accepted(tmp_path / "out", "--tokenizer", tokenizer)
-        assert "round trip  64 of 64 documents" in said and f"excerpt     {CHATS[kind][:6]!r}"[:-1] in said
-        assert "64 sampled lines" in accepted(tmp_path / "out", "--tokenizer", tokenizer, "--input", source)
-        tmp_path.joinpath("out.json").unlink(missing_ok=True)
+        said = accepted(tmp_path / "out", "--tokenizer", tokenizer, "--input", source)
+        assert "64 of 64 documents" in said and "64 sampled lines" in said and CHATS[kind][:6] in said
+        (tmp_path / "out.json").unlink(missing_ok=True)
     error = commands.error(verify.main, tmp_path / "out", "--tokenizer", changed(tokenizer, tmp_path / "other", turned))
     assert "the pair has another tokenizer" in error
 
@@ -309,10 +313,19 @@ def lengths_of(*pieces: list[int]) -> pair_summary.Lengths:
 
 def summary_of(lengths: list[int]) -> pair_summary.PairSummary:
     return pair_summary.PairSummary(
-        **{"documents": len(lengths), "empty_documents": lengths.count(0), "tokens": sum(lengths)},
-        **{"dtype": "uint16", "vocabulary_size": 4096, "largest_id": 4000, "eod": 0, "bin_sha256": "0" * 64},
-        **{"has_manifest": True, "text": None, "lines_encoded_again": None, "bytes_of_text": 4 * sum(lengths)},
+        documents=len(lengths),
+        empty_documents=lengths.count(0),
+        tokens=sum(lengths),
+        bytes_of_text=4 * sum(lengths),
+        dtype="uint16",
+        vocabulary_size=4096,
+        largest_id=4000,
+        eod=0,
         lengths=lengths_of(lengths),
+        bin_sha256="0" * 64,
+        has_manifest=True,
+        text=None,
+        lines_encoded_again=None,
     )
 
 
@@ -322,8 +335,13 @@ def test_counts_and_quantiles_are_those_of_the_list(pieces: list[list[int]], sha
     values = [value for piece in pieces for value in piece]
     filled = sorted(value for value in values if value)
     lengths = lengths_of(*pieces)
-    assert (lengths.documents, lengths.empty, lengths.longest) == (len(values), values.count(0), max(values, default=0))
-    quantile = next((value for number, value in enumerate(filled, 1) if number >= share * len(filled)), None)
+    assert lengths.documents == len(values) and lengths.empty == values.count(0)
+    assert lengths.longest == max(values, default=0)
+    quantile = None
+    for number, value in enumerate(filled, 1):
+        if number >= share * len(filled):
+            quantile = value
+            break
     assert lengths.quantile(share) == quantile
     assert sum(lengths.bins()[1]) == len(filled)
 

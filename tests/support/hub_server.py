@@ -64,7 +64,7 @@ class HubServer:
         self.requests: list[SimpleNamespace] = []
         self.on_request: Any = None
         self.sizes: dict[str, int] = {}
-        """Sizes that paths-info reports instead of the true ones."""
+        """Sizes that the hub reports instead of the true ones."""
         self.lists_cards = True
         """False: like a mirror that leaves the metadata of cards out."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -195,7 +195,10 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 self.error(404, "EntryNotFound", {"X-Repo-Commit": repo.commit_id()})
             else:
                 commit = repo.commit_id() if revision == "main" else revision
-                self.content(files[path], {"ETag": f'"{etag(files[path])}"', "X-Repo-Commit": commit}, fault)
+                headers = {"ETag": f'"{etag(files[path])}"', "X-Repo-Commit": commit}
+                if path in hub.sizes:
+                    headers["X-Linked-Size"] = str(hub.sizes[path])
+                self.content(files[path], headers, fault)
 
         def content(self, content: bytes, headers: dict[str, str], fault: SimpleNamespace | None) -> None:
             asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import psutil
 import pytest
 import slurm_cluster
@@ -93,19 +94,21 @@ def test_a_part_is_reused_if_nothing_of_its_origin_changed_and_else_made_anew(
 ) -> None:
     change, more, made_again = CHANGES[name]
     part_bytes(2000)
-    lines = [{"text": f"{n} some words of it", "other": f"{n} x"} for n in range(1000)]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with (tmp_path / "in.jsonl").open("w") as file:
+        for number in range(1000):
+            file.write(json.dumps({"text": f"{number} some words of it", "other": f"{number} x"}) + "\n")
     renames.before[f"{FINISHED:06d}.json"] = OSError("no space left")
     assert "no space left" in commands.error(encode.main, *arguments(tmp_path, tokenizers["plain"]))
     assert len(finished(tmp_path)) == FINISHED and not list(tmp_path.glob("out*"))
 
-    (change or Path)(tmp_path)
-    last = len((tmp_path / "in.jsonl").read_bytes()) // 2000 - 1
+    if change:
+        change(tmp_path)
+    last = (tmp_path / "in.jsonl").stat().st_size // 2000 - 1
     renames.names.clear()
     given = [str(tokenizers.get(word, word)) for word in more]
     commands.run(encode.main, *arguments(tmp_path, tokenizers["plain"], *given))
     if "--workers" not in more:  # else the parts are made in other processes
-        made = [int(made.removesuffix(".json")) for made in renames.names if made[:6].isdigit() and ".json" in made]
+        made = [int(name[:6]) for name in renames.names if re.fullmatch(r"\d{6}\.json", name)]
         assert made == [*range(made_again), *range(FINISHED, made[-1] + 1)] and abs(made[-1] - last) < 3
     assert not (tmp_path / ".out.parts").exists()
     commands.run(encode.main, *arguments(tmp_path, tokenizers["plain"], *given, name="whole"))
@@ -145,25 +148,28 @@ def test_two_runs_cannot_write_one_pair(tmp_path: Path, plain_tokenizer: Path, c
 
 def start(folder: Path, tokenizer: Path, name: str = "out") -> subprocess.Popen[str]:
     """Start data.encode with two workers in a session of its own, as a user does."""
-    command = [
-        sys.executable,
-        "-m",
-        "data.encode",
-        *map(str, arguments(folder, tokenizer, "--workers", "2", name=name)),
-    ]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes)
+    command = [sys.executable, "-m", "data.encode", *arguments(folder, tokenizer, "--workers", "2", name=name)]
+    return subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """As a terminal does, whose Ctrl-C reaches all processes."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def kill_a_worker(process: subprocess.Popen[str]) -> None:
+    """Kill a child of the server process, which is a child of the run."""
+    worker = next(child for child in below(process.pid) if child.ppid() != process.pid)
+    worker.kill()
 
 
 STOPS: dict[str, tuple[Callable[[subprocess.Popen[str]], None], int, str]] = {
-    "terminated": (lambda process: process.send_signal(signal.SIGTERM), 143, ""),
-    "interrupted": (lambda process: os.killpg(process.pid, signal.SIGINT), 130, "error: interrupted"),
+    "terminated": (subprocess.Popen.terminate, 143, ""),
+    "interrupted": (interrupt, 130, "error: interrupted"),
     "killed": (subprocess.Popen.kill, -signal.SIGKILL, ""),
-    # a child of the server process, which is a child of the run
-    "a worker killed": (
-        lambda process: next(child for child in below(process.pid) if child.ppid() != process.pid).kill(),
-        *(1, "error: workers: one of 2 was killed"),
-    ),
+    "a worker killed": (kill_a_worker, 1, "error: workers: one of 2 was killed"),
 }
 
 
@@ -259,9 +265,10 @@ def test_any_file_is_the_right_bytes_or_a_clear_error(
             assert code == 1 and "contain no token" in said.err
         else:
             assert code == 0 and json.loads(said.out)["documents"] == len(texts)
-            rows = tokenizer(texts).input_ids
-            ids = [token for row in rows if row for token in [*row, tokenizer.eos_token_id]]
-            assert prefix.with_suffix(".bin").read_bytes() == b"".join(token.to_bytes(2, "little") for token in ids)
+            ids = []
+            for row in tokenizer(texts).input_ids:
+                ids += [*row, tokenizer.eos_token_id] if row else []
+            assert np.fromfile(prefix.with_suffix(".bin"), dtype=np.uint16).tolist() == ids
         assert not (tmp_path / ".out.parts").exists()
 
     check()
@@ -301,11 +308,12 @@ def test_tasks_share_the_parts_between_them_and_the_join_finds_all_made(
     for rank in (1, 0, 2):
         renames.names.clear()
         assert list(scale_out.EncodeParts(named)(None, rank, 3)) == []
-        shares.append({name for name in renames.names if name[:6].isdigit() and name.endswith(".bin")})
-    assert len(set.union(*shares)) == sum(map(len, shares)) >= 6 and all(shares)
+        shares.append({name for name in renames.names if re.fullmatch(r"\d{6}\.bin", name)})
+    one, two, three = shares
+    assert one and two and three and not one & two and not (one | two) & three
     renames.names.clear()
     list(scale_out.JoinParts(named)(None))
-    assert not [name for name in renames.names if name[:6].isdigit()], "no part is made again"
+    assert not any(name[:6].isdigit() for name in renames.names), "no part is made again"
     assert_same_pair(tmp_path / "out", tmp_path / "theirs")
 
 

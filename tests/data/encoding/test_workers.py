@@ -43,7 +43,8 @@ def test_results_come_in_order_and_workers_end(count: int) -> None:
 @pytest.mark.parametrize(
     ("function", "count", "error", "said", "kept"),
     [
-        *((fail_from_five, count, ValueError, "part 5", 5) for count in (1, 3)),
+        (fail_from_five, 1, ValueError, "part 5", 5),
+        (fail_from_five, 3, ValueError, "part 5", 5),
         (die_at_four, 2, workers.WorkerError, r"one of 2 was killed.*fewer", None),
     ],
 )
@@ -76,6 +77,6 @@ def test_no_more_workers_than_cores_and_pieces_of_work(monkeypatch, asked, cores
 
 
 def test_a_short_text_is_encoded_by_one_process_however_many_are_asked_for(monkeypatch, tmp_path, plain_tokenizer):
-    monkeypatch.setattr(workers, "_Run", None)  # which starts the processes
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", None)
     (tmp_path / "text.jsonl").write_text('{"text": "w1 w2"}\n' * 5)
     assert pair.encode(tmp_path / "text.jsonl", plain_tokenizer, tmp_path / "pair", 9_999_999)["documents"] == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import random
@@ -48,10 +47,10 @@ def read(commands, tmp_path: Path) -> Callable[..., tuple[list[str], dict[str, i
 
 
 def refused(commands, source: Path, *more: object, wanted: int = 1) -> str:
-    before = sorted(source.parent.rglob("*")) if source.parent.exists() else []
+    before = sorted(source.parent.rglob("*"))
     given = (source, "--output", source.parent / OUT, "--clean", "none", *more)
     error = commands.error(clean.main, *given, wanted=wanted)
-    assert before == (sorted(source.parent.rglob("*")) if source.parent.exists() else [])
+    assert before == sorted(source.parent.rglob("*"))
     return error
 
 
@@ -99,8 +98,10 @@ def test_parquet_is_read_whatever_its_kind_of_string(tmp_path: Path, read, kind:
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "line.txt"])
 def test_a_file_without_a_record_is_an_error(tmp_path: Path, commands, name: str) -> None:
     path = tmp_path / name
-    pack = PACK.get(path.suffix, bytes)
-    path.write_bytes(parquet_of(pa.array([], pa.string())) if path.suffix == ".parquet" else pack(MARK))
+    if path.suffix == ".parquet":
+        path.write_bytes(parquet_of(pa.array([], pa.string())))
+    else:
+        path.write_bytes(PACK.get(path.suffix, bytes)(MARK))
     assert "no document is left" in refused(commands, path, "--text-unit", "line")
 
 
@@ -119,19 +120,20 @@ def test_packed_files_behind_one_another_are_one_file_and_any_window_is_read(tmp
 def test_a_damaged_file_is_an_error_even_where_bad_records_are_skipped(tmp_path: Path, commands) -> None:
     """The files were cut short, changed, or are of another format than their name."""
     content = json_lines([f"line {number} of a few" for number in range(500)])
-    pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": parquet_of(TEXTS)[:-5]}
-    for ending in (".gz", ".zst"):
-        packed = PACK[ending](content)
-        found |= {f"behind.jsonl{ending}": packed + b"oops", f"plain.jsonl{ending}": content}
-        places = [0, 1, len(packed) - 1, *(pick.randrange(len(packed)) for _ in range(12))]
-        found |= {f"cut{place}.jsonl{ending}": packed[:place] for place in places}
+    pick = random.Random(3)
     flipped = bytearray(PACK[".gz"](content))  # the checksum of a .zst is optional, and these files have none
     flipped[len(flipped) // 2] ^= 16
-    for name, damaged in (found | {"flipped.jsonl.gz": bytes(flipped)}).items():
-        (tmp_path / name).write_bytes(damaged)
-        for more in ((), ("--on-bad", "skip")):
-            error = refused(commands, tmp_path / name, *more)
-            assert f"{name}: " in error and "download or copy the file again" in error
+    damaged = {"empty.parquet": b"", "cut.parquet": parquet_of(TEXTS)[:-5], "flipped.jsonl.gz": bytes(flipped)}
+    for ending in (".gz", ".zst"):
+        packed = PACK[ending](content)
+        damaged[f"behind.jsonl{ending}"] = packed + b"oops"
+        damaged[f"plain.jsonl{ending}"] = content
+        for place in (0, 1, len(packed) - 1, *pick.sample(range(len(packed)), 12)):
+            damaged[f"cut{place}.jsonl{ending}"] = packed[:place]
+    for name, file in damaged.items():
+        (tmp_path / name).write_bytes(file)
+        assert f"{name}: " in refused(commands, tmp_path / name)
+        assert f"{name}: " in refused(commands, tmp_path / name, "--on-bad", "skip")
 
 
 JSON, TEXT, UTF8 = "no JSON", "no text in the column", "no UTF-8"
@@ -142,22 +144,15 @@ BAD_LINES: list[tuple[bytes, str, str]] = [
     (b'{"text": "a"} {"text": "b"}', "Extra data", JSON),
     (b'{"text": "tab\tand nul\x00"}', "Invalid control character", JSON),
     (MARK + b'{"text": "a"}', "got invalid JSON", JSON),  # only the start of a file can have the mark
-    (b"[" * 100_000, "got invalid JSON", JSON),
     (b'{"text": "a", "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "got invalid JSON", JSON),
-    (b'{"text": ' + b"x" * 2_000_000, 'got invalid JSON, \'{"text": xxx', JSON),
     (b"\0" * 100, r"got invalid JSON, '\x00", JSON),
     (b'["text"]', "got a JSON list", TEXT),
-    (b'"text"', "got a JSON str", TEXT),
     (b"{}", "got an object without keys", TEXT),
     (b'{"Text": "a", "id": 1}', "got the keys ['Text', 'id']", TEXT),
     (b'{"text": null}', "got text = None (NoneType)", TEXT),
     (b'{"text": 12}', "got text = 12 (int)", TEXT),
-    (b'{"text": {"text": "a"}}', "got text = {'text': 'a'} (dict)", TEXT),
-    (b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}", "got text = [[", TEXT),
     (json.dumps(dict.fromkeys(map(str, range(200_000)))).encode(), "got the keys ['0', '1', ", TEXT),
-    (json.dumps({"a" * 2_000_000: 1}).encode(), "got the keys ['aaa", TEXT),
     (json.dumps({"text": {"a" * 2_000_000: 1}}).encode(), "got text = {'aaa", TEXT),
-    (json.dumps({"text": list(range(200_000))}).encode(), "got text = [0, 1, 2", TEXT),
     (b'{"text": ' + b"9" * 4000 + b"}", "got text = 999", TEXT),
     (b'{"text": "\xff"}', "not UTF-8 at byte 10", UTF8),
     (b'{"text": "cut \xe6\x9d', "not UTF-8 at byte 14", UTF8),
@@ -176,12 +171,12 @@ def test_a_bad_line_is_an_error_with_file_and_line_or_counted(tmp_path, commands
     assert read(path, "--on-bad", "skip") == (["one", "three"], counts)
 
 
-_BUFFERS = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
-NO_UTF8 = pa.Array.from_buffers(pa.string(), 2, _BUFFERS)
+PLACES = pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0")
+NO_UTF8 = pa.Array.from_buffers(pa.string(), 2, [None, PLACES, pa.py_buffer(b"a\xff")])
 OTHER_BAD: list[tuple[str, bytes, tuple[str, ...], str, list[str]]] = [
-    *(("a.jsonl", WIDE.encode(code), (), ":1: got UTF-16 or UTF-32, ", []) for code in ("utf-16-le", "utf-16-be")),
-    *(("a.txt", WIDE.encode(code), (), ":1: got UTF-16 or UTF-32, ", []) for code in ("utf-16-le", "utf-32-le")),
-    ("a.jsonl", WIDE[1:].encode("utf-16-le"), (), ":1: got UTF-16 or UTF-32, ", []),
+    ("a.jsonl", WIDE.encode("utf-16-be"), (), ":1: got UTF-16", []),
+    ("a.txt", WIDE.encode("utf-32-le"), (), ":1: got UTF-16", []),
+    ("a.jsonl", WIDE[1:].encode("utf-16-le"), (), ":1: got UTF-16", []),
     ("a.txt", b"one\ntwo \xff\n\nthree\n", (), ":2: got bytes that are not UTF-8", []),
     ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "line"), ":2: got bytes that are not UTF-8", ["one", "", "3"]),
     ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "paragraph"), ":2: got bytes that are not UTF-8", ["3"]),
@@ -204,13 +199,17 @@ def test_a_bad_record_of_another_kind_is_named_with_its_line_or_row(
 @pytest.mark.parametrize("unit", ["jsonl", "line", "paragraph", "file"])
 def test_a_record_without_an_end_does_not_fill_the_memory(tmp_path, commands, read, monkeypatch, unit) -> None:
     monkeypatch.setattr("data.reading.records.MAX_RECORD_BYTES", 100)
-    path, more = tmp_path / ("a.jsonl" if unit == "jsonl" else "a.txt"), ("--text-unit", unit.replace("jsonl", "file"))
-    path.write_bytes(json_lines(["a", "x" * 1000, "b"]) if unit == "jsonl" else b"a\n\n" + b"x" * 1000 + b"\n\nb")
+    if unit == "jsonl":
+        path, more = tmp_path / "a.jsonl", ()
+        path.write_bytes(json_lines(["a", "x" * 1000, "b"]))
+    else:
+        path, more = tmp_path / "a.txt", ("--text-unit", unit)
+        path.write_bytes(b"a\n\n" + b"x" * 1000 + b"\n\nb")
     assert "got more than 100 bytes" in refused(commands, path, *more)
     if unit != "file":
         texts, counts = read(path, *more, "--on-bad", "skip")
         assert counts["unreadable: longer than 1 GiB"] == 1
-        assert texts == (["a", "", "", "b"] if unit == "line" else ["a", "b"])
+        assert [text for text in texts if text] == ["a", "b"]
 
 
 TREE = ("b.jsonl", "a/z.jsonl.gz", "a/1.jsonl", "README.md", ".cache/x.jsonl", ".hidden.jsonl", "a/card.png")
@@ -220,12 +219,9 @@ FOUND = {
     "two stars": (("3.jsonl", "deep/2.jsonl"), "**/*.jsonl", ["3.jsonl", "deep/2.jsonl"]),
     "a name that looks like a glob": (("a[1].jsonl", "a1.jsonl"), "a[1].jsonl", ["a[1].jsonl"]),
     "nothing": ((), "gone.jsonl", "gone.jsonl: no such file or folder"),
-    "a glob of nothing": ((), "*.jsonl", "*.jsonl: contains no file"),
     "a folder of other things": (("README.md",), ".", "contains no file that can be read"),
     "another ending": (("a.md",), "a.md", "a.md: unknown file ending"),
     "another ending in a glob": (("a.md", "b.jsonl"), "*", "a.md: unknown file ending"),
-    "an ending alone": (("jsonl",), "jsonl", "jsonl: unknown file ending"),
-    "a packing alone": (("a.gz",), "a.gz", "a.gz: unknown file ending"),
     "packed Parquet": (("a.parquet.gz",), "a.parquet.gz", "a.parquet.gz: unknown file ending"),
     "two kinds": (("a.jsonl", "README.txt"), ".", "plain text (README.txt) and JSON lines (a.jsonl); choose one kind"),
     "a copy": (("a.jsonl", "a.jsonl.gz"), ".", "a.jsonl.gz: a.jsonl beside it would be read too"),
@@ -244,16 +240,15 @@ def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_no
     names, source, wanted = FOUND[case]
     for name in names:
         name, _, target = name.partition(" -> ")
-        content = PACK.get(Path(name).suffix, bytes)(json_lines([name]))
-        make(tmp_path, tmp_path / "in" / name, *(("link", target) if target else ("file", content)))
+        if target:
+            make(tmp_path, tmp_path / "in" / name, "link", target)
+        else:
+            content = PACK.get(Path(name).suffix, bytes)(json_lines([name]))
+            make(tmp_path, tmp_path / "in" / name, "file", content)
     if isinstance(wanted, list):
         assert read(tmp_path / "in" / source)[0] == wanted
     else:
         assert wanted in refused(commands, tmp_path / "in" / source, wanted=2)
-
-
-TWICE = io.BytesIO()
-parquet.write_table(pa.Table.from_arrays([pa.array(["a", "b"])] * 2, names=["text", "text"]), TWICE)
 
 
 @pytest.mark.parametrize(
@@ -264,13 +259,17 @@ parquet.write_table(pa.Table.from_arrays([pa.array(["a", "b"])] * 2, names=["tex
         (("--on-bad", "ignore"), 2, "--on-bad"),
         (("--text-unit", "word"), 2, "--text-unit"),
         (("--group-rows", "0"), 2, "--group-rows"),
-        ("two columns of the name", 2, "a.parquet: "),
     ],
 )
 def test_a_column_or_an_option_that_cannot_be_is_refused(tmp_path, commands, more, code, message) -> None:
-    content = TWICE.getvalue() if isinstance(more, str) else parquet_of(["a"], name="body")
-    (tmp_path / "a.parquet").write_bytes(content)
-    assert message in refused(commands, tmp_path / "a.parquet", *([] if isinstance(more, str) else more), wanted=code)
+    (tmp_path / "a.parquet").write_bytes(parquet_of(["a"], name="body"))
+    assert message in refused(commands, tmp_path / "a.parquet", *more, wanted=code)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, commands) -> None:
+    table = pa.Table.from_arrays([pa.array(["a", "b"])] * 2, names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert "a.parquet: " in refused(commands, tmp_path / "a.parquet", wanted=2)
 
 
 def test_any_bytes_give_the_records_of_json_and_the_rest_is_counted(tmp_path: Path, capfd) -> None:

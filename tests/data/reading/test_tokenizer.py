@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import operator
 import random
 import re
 import shutil
@@ -26,9 +25,17 @@ from standins import (
 from data import encode, verify
 
 TRICKY = [
-    *("", " ", "\n", "\r\n \n\n  x", "'s 'S 'T 'LL 're 'RE x's x'S '\u017f a'\u017f '\u212a"),
-    *("12345678 1 22 333 \u0664\u0665\u0666\u0667 \u2167\u2168", "<|begin_of_text|>", "\u2581a \u2581 <0x41>"),
-    *("a<|end_of_text|> <|endoftext|>b <|im_start|><|im_end|>", "x" + " \n" * 70, "<s></s><unk>"),
+    "",
+    " ",
+    "\n",
+    "\r\n \n\n  x",
+    "'s 'S 'T 'LL 're 'RE x's x'S '\u017f a'\u017f '\u212a",
+    "12345678 1 22 333 \u0664\u0665\u0666\u0667 \u2167\u2168",
+    "<|begin_of_text|>",
+    "\u2581a \u2581 <0x41>",
+    "a<|end_of_text|> <|endoftext|>b <|im_start|><|im_end|>",
+    "x" + " \n" * 70,
+    "<s></s><unk>",
     "<|end_of_text <|endoftext| > <tool_call>x</tool_call> </tool_call",
     "e\u0301 \u00e9 \u1100\u1161\u11a8 \uac01 A\u030a \u212b \u0344 \u0958 \ufb1d \u2126",
     "\u0916\u093c \u0e40\u0e01\u0e48 \u05e9\u05c1\u05d0 \u0627\u064e\u0654",
@@ -69,19 +76,20 @@ def test_ids_are_those_of_transformers_for_any_text(sources, like_transformers, 
 
 
 def with_added_tokens(config: Any, content: Any, **flags: bool) -> None:
-    usual = {**content["added_tokens"][0], "special": False, **flags}
-    first = len({**content["model"]["vocab"], **{token["content"]: 0 for token in content["added_tokens"]}})
-    texts = enumerate((*ADDED, "ax b"), first)
-    content["added_tokens"] += [{**usual, "id": number, "content": text} for number, text in texts]
+    usual = content["added_tokens"][0] | {"special": False} | flags
+    names = {token["content"] for token in content["added_tokens"]}
+    first = len(names.union(content["model"]["vocab"]))
+    for number, text in enumerate((*ADDED, "ax b"), first):
+        content["added_tokens"].append(usual | {"id": number, "content": text})
     config.pop("added_tokens_decoder", None)  # it would have to name them too
 
 
 CHANGES: dict[str, Any] = {
     "added tokens": with_added_tokens,
-    **{
-        f"added tokens, {flag}": functools.partial(with_added_tokens, **{flag: True})
-        for flag in ("normalized", "lstrip", "rstrip", "single_word")
-    },
+    "added tokens, normalized": functools.partial(with_added_tokens, normalized=True),
+    "added tokens, lstrip": functools.partial(with_added_tokens, lstrip=True),
+    "added tokens, rstrip": functools.partial(with_added_tokens, rstrip=True),
+    "added tokens, single_word": functools.partial(with_added_tokens, single_word=True),
     # only transformers can run it
     "specials are split": lambda c, t: c.update(split_special_tokens=True),
     "a space before": lambda c, t: c.update(add_prefix_space=True),
@@ -115,6 +123,7 @@ def folder(plain_tokenizer: Path, tmp_path: Path) -> Path:
 
 
 NEW = {"content": "<|new|>"}
+CANNOT = "AutoTokenizer cannot load it"
 DEEP, LONG = "[" * 100_000, '{"a": "' + "x" * 10**6
 UNSOUND: list[tuple[str, Any, str]] = [
     # the place of a value in tokenizer.json, or the file itself; the value, or the content; what is said
@@ -132,25 +141,13 @@ UNSOUND: list[tuple[str, Any, str]] = [
     ("tokenizer_config.json", "{}", "no eos_token"),
     ("tokenizer_config.json", json.dumps({"eos_token": ["a"] * 10**5}), "tokenizer"),
     ("tokenizer_config.json", '{"eos_token": "<|endoftext|>", "added_tokens_decoder": [1]}', "tokenizer"),
-    ("model", [], r"got model \[\], wanted an object with a vocab"),
-    ("model vocab", None, "wanted an object with a vocab"),
-    ("model vocab", [["x"]], r"got model {.*}, wanted an object with a"),
-    ("model vocab er", "5", r"got model\.vocab '5', wanted a whole"),
-    ("model vocab er", True, r"got model\.vocab True, wanted a whole"),
-    ("model vocab er", -1, r"got model\.vocab -1, wanted a whole"),
-    ("model merges", {"a": 1}, r"got model\.merges {'a': 1}, wanted a list"),
-    ("model merges 0", ["a"], r"got model\.merges"),
-    ("model merges 0", ["a", []], r"got model\.merges"),
-    ("model dropout", "1", r"got model\.dropout '1', wanted null"),
-    ("model ignore_merges", 1, "cannot load it"),
-    ("added_tokens", {}, r"got added_tokens {}, wanted a list"),
-    ("added_tokens +", NEW | {"id": "600"}, r"got added_tokens {.*}, wanted a list of objects"),
-    ("added_tokens +", NEW | {"id": 600, "special": "yes"}, "got added_tokens"),
-    ("version", [], r"got version \[\], wanted 1\.0"),
-    ("truncation", {}, r"got truncation {}, wanted an object or null"),
-    ("decoder", 5, "got decoder 5, wanted an object or null"),
-    ("post_processor", [1], r"got post_processor \[1\], wanted"),
-    ("post_processor", {"type": "TemplateProcessing", "single": [1]}, "got post_processor"),
+    ("model", [], CANNOT),
+    ("model vocab er", True, CANNOT),
+    ("model merges 0", ["a", []], CANNOT),
+    ("added_tokens +", NEW | {"id": 600, "special": "yes"}, CANNOT),
+    ("version", [], CANNOT),
+    ("decoder", 5, CANNOT),
+    ("post_processor", {"type": "TemplateProcessing", "single": [1]}, CANNOT),
 ]
 
 
@@ -159,10 +156,14 @@ def damage(folder: Path, place: str, value: Any) -> None:
         (folder / place).write_text(value)
         return
     content = json.loads((folder / "tokenizer.json").read_text())
-    *path, last = (int(key) if key.isdigit() else key for key in place.split())
-    node = functools.reduce(operator.getitem, path, content)
+    *path, last = place.split()
+    node = content
+    for key in path:
+        node = node[key]
     if last == "+":
-        node.append({**node[0], **value})
+        node.append(node[0] | value)
+    elif isinstance(node, list):
+        node[int(last)] = value
     else:
         node[last] = value
     (folder / "tokenizer.json").write_text(json.dumps(content))
@@ -189,14 +190,18 @@ def test_an_unsound_tokenizer_is_refused(
     assert sorted(tmp_path.iterdir()) == before
 
 
+END_OF_TEXT = {
+    "id": 2,
+    "content": "<|endoftext|>",
+    "special": True,
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+}
 UNIGRAM = {
     "version": "1.0",
-    "added_tokens": [
-        {
-            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
-            **{"id": 2, "content": "<|endoftext|>", "special": True},
-        }
-    ],
+    "added_tokens": [END_OF_TEXT],
     "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0], ["<|endoftext|>", 0.0]]},
 }
 """An entry of a list has its place as its id."""
