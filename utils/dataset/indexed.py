@@ -136,11 +136,12 @@ def check(prefix: Path) -> Index:
 
 def _check_documents(path: Path, index: Index) -> None:
     indices = index.document_indices
-    rises = all(
-        (np.diff(indices[start : start + _CHUNK_ENTRIES + 1]) >= 0).all()
-        for start in range(0, len(indices), _CHUNK_ENTRIES)
-    )
-    if not len(indices) or indices[0] != 0 or indices[-1] != index.sequences or not rises:
+    is_right = len(indices) > 0 and indices[0] == 0 and indices[-1] == index.sequences
+    for start in range(0, len(indices), _CHUNK_ENTRIES):
+        # one more, so that the step into the next chunk is looked at too
+        if (np.diff(indices[start : start + _CHUNK_ENTRIES + 1]) < 0).any():
+            is_right = False
+    if not is_right:
         raise DataError(f"{path}: document indices do not rise from 0 to the {index.sequences:,} sequences; {_AGAIN}")
 
 
