@@ -187,7 +187,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         """Print the message in one line, without secrets, and exit 2."""
         message = message.removeprefix("argument ")
-        message = message.replace("the following arguments are required: ", "got no ")
+        missing = message.partition("the following arguments are required: ")[2]
+        if missing:
+            message = f"got no {missing}"
+            action = self._option_string_actions.get(missing)
+            if action and action.choices:
+                message += f", wanted {', '.join(action.choices)}"
         message = re.sub(r"invalid \w+ value: (.*)", r"got \1, wanted a number", message)
         self.exit(2, f"error: {in_one_line(text(message))}; see --help\n")
 

@@ -46,7 +46,9 @@ def describe(
     Raises DataError if the files are missing, damaged, or not those that the manifest was written for.
     """
     index = check(prefix)
-    digest = sha256_file if data_dir is None else partial(sha256_once, data_dir=data_dir, is_recorded=is_recorded)
+    digest: Callable[[Path], str] = sha256_file
+    if data_dir is not None:
+        digest = partial(sha256_once, data_dir=data_dir, is_recorded=is_recorded)
     found = {
         "tokens": index.tokens,
         "documents": index.documents,
@@ -59,6 +61,7 @@ def describe(
     require_counts(prefix, index, manifest)
     for key in ("bin_sha256", "idx_sha256"):
         require_recorded(manifest_path(prefix), manifest, key, found[key])
+    # each document ends with the token that the manifest names, the last one too
     last = np.fromfile(bin_path(prefix), dtype=index.dtype, offset=(index.tokens - 1) * index.dtype.itemsize)
     require_recorded(manifest_path(prefix), manifest, "eod_token_id", int(last[0]), "the last token is")
     if config is not None:
@@ -82,9 +85,12 @@ def _require_sources(
         require_tokenizer(folder, sha256_tokenizer(folder, digest_of), manifest_path(prefix), manifest, again)
     if not is_made_here(config) or config.dataset in ("synth", *HUB_DATASETS):
         return
-    encoded = [tuple(file.values()) for file in (manifest.get("source") or {}).get("files") or []]
+    encoded: dict[tuple[str, int], list[str]] = {}  # several folders may have a file of one name
+    for file in (manifest.get("source") or {}).get("files") or []:
+        name, size, digest = file.values()
+        encoded.setdefault((name, size), []).append(digest)
     for path in text_paths(config.dataset):
-        known = [digest for name, size, digest in encoded if (name, size) == (name_of(path), path.stat().st_size)]
+        known = encoded.get((name_of(path), path.stat().st_size), [])
         if known and digest_of(path) not in known:
             raise DataError(
                 f"{path}: another text with the size and the time of the one that was encoded "
