@@ -51,6 +51,7 @@ def run(main: Callable[[], int]) -> int:
     codes of a shell: 141 and 130. A file that cannot be used ends it with one line, and with 2 if another path helps,
     else 1.
     """
+    # first, because without a stderr nothing could be reported
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -153,8 +154,10 @@ class Parser(argparse.ArgumentParser):
             source = (SETTINGS.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf8")
             given |= _help_of(source.split('"""')[1])
             given["prog"] = f"python -m {module}"
+        # `--with-dat` would else delete data
         given.setdefault("allow_abbrev", False)
         super().__init__(**given)
+        # argparse's own message for `type=int` is "invalid int value", without what was wanted
         self.register("type", int, _whole_number)
         self.add_argument("--version", action="version", version=f"tprimat {VERSION}")
         for name, terms in (options or {}).items():
@@ -175,6 +178,7 @@ class Parser(argparse.ArgumentParser):
         """Parse the command line; exit 2 with one line for a secret, and for what is not known."""
         arguments = sys.argv[1:] if args is None else list(args)
         for before, argument in zip(["", *arguments], arguments, strict=False):
+            # before argparse sees it, whose messages repeat arguments
             if holds_secret(argument):
                 self.exit(2, f"error: {_place(before, argument)}: {REFUSAL}\n")
         self._refuse_unknown(arguments)
@@ -193,6 +197,7 @@ class Parser(argparse.ArgumentParser):
             action = self._option_string_actions.get(missing)
             if action and action.choices:
                 message += f", wanted {', '.join(action.choices)}"
+        # a type that is not `int` raises ValueError, for which argparse names only the function
         message = re.sub(r"invalid \w+ value: (.*)", r"got \1, wanted a number", message)
         self.exit(2, f"error: {in_one_line(text(message))}; see --help\n")
 
@@ -222,6 +227,7 @@ class Parser(argparse.ArgumentParser):
         allowed = [str(choice) for choice in action.choices]
         near = did_you_mean(str(value), allowed)
         wanted = ", ".join(allowed)
+        # a list of that length would hide the suggestion
         if near and len(allowed) > 20:
             wanted = "another word"
         raise argparse.ArgumentError(action, f"got {value!r}, wanted {wanted}{near}")

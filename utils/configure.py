@@ -35,6 +35,7 @@ METHODS = {"jobs", "spec", "asked"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
+    # derived values are properties: `--get results_dir` works like `--get mbs`
     names = RunConfig.__annotations__.keys() | vars(RunConfig).keys()  # fields and properties
     fields = sorted(name for name in names - METHODS if not name.startswith("_"))
     parser = Parser(
@@ -68,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.check:
         check(options.check, options.settings, options.platform)
         return 0
+    # a plan for other machines (--visible-gpus) asks nothing of this one
     visible = options.visible_gpus or visible_gpus(options.platform)
     device = None if options.visible_gpus else visible_device(options.platform)
     config = load(options.platform, visible, arguments=options.settings, device=device)

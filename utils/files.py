@@ -92,6 +92,7 @@ def folder_written_whole(folder: Path, *, is_ours: Recogniser = own_files.none) 
     with _temporary(folder, is_folder=True) as temporary:
         yield temporary
         require_ours(is_ours, folder, is_folder=True)
+        # rename(2) does not replace a folder with content; for a moment neither name is there
         earlier = temporary_beside(folder)
         if os.path.lexists(folder):
             folder.rename(earlier)
@@ -124,6 +125,7 @@ def _temporary(path: Path, is_folder: bool = False) -> Iterator[Path]:
         os.close(descriptor)
     try:
         if not is_folder:
+            # an empty file looks written; its time tells that nobody wrote it
             os.utime(descriptor, (0, 0))  # until it is written; see _flush_to_disk
         yield temporary
     finally:

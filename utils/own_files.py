@@ -90,6 +90,7 @@ def _is_recognised(path: Path, is_ours: Recogniser, is_folder: bool) -> bool:
         mode = path.stat().st_mode
         is_of_kind = stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)
         return is_of_kind and is_ours(path)
+    # a file that cannot be understood is not ours: it stays
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return False
 
@@ -100,6 +101,7 @@ def _keys(path: Path) -> list[object]:
         status = path.stat()
     except OSError:
         return [os.path.realpath(path)]
+    # two hard links have different paths
     return [os.path.realpath(path), (status.st_dev, status.st_ino)]
 
 

@@ -59,6 +59,7 @@ def describe(
         return found
     manifest = load_manifest(prefix)
     require_counts(prefix, index, manifest)
+    # the counts are compared first: they tell more than a digest that differs
     for key in ("bin_sha256", "idx_sha256"):
         require_recorded(manifest_path(prefix), manifest, key, found[key])
     # each document ends with the token that the manifest names, the last one too
@@ -81,6 +82,7 @@ def _require_sources(
     if is_made_here(config):
         again = f"remove {prefix.parent} and prepare the data again: ./shell/run_data.sh"
     folder = tokenizer_folder(config, prefix)
+    # a folder that was copied without its tokenizer can be trained from
     with suppress(UnusableError):  # there is no tokenizer
         require_tokenizer(folder, sha256_tokenizer(folder, digest_of), manifest_path(prefix), manifest, again)
     if not is_made_here(config) or config.dataset in ("synth", *HUB_DATASETS):
@@ -125,6 +127,7 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
         random_seed=config.seed,
         sequence_length=config.sequence_length,
         blend=([str(prefix)], None),
+        # all of it is for training; the losses of a validation are not part of the comparison
         split="100,0,0",
         path_to_cache=str(cache),
         tokenizer=EncodedTokenizer(manifest),
@@ -132,10 +135,12 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
         reset_attention_mask=False,
         eod_mask_loss=False,
         create_attention_mask=False,
+        # rank 0 alone builds the cache; more threads gain nothing for one file
         num_dataset_builder_threads=1,
     )
     sizes = [config.training_samples, 0, 0]
     built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, settings).build()[0]
+    # megatron-core wrote them, so that nothing has noted them yet
     note(*({*cache.glob("*")} - earlier))
     return built
 

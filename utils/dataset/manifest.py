@@ -40,6 +40,7 @@ AGAIN = "encode the text again with python -m data.encode"
 def read(path: Path) -> dict[str, Any]:
     """Return the content of a manifest; raise DataError for one that is damaged, incomplete or contradicts itself."""
     manifest = json_in(path, DataError, f"; {AGAIN}")
+    # before its fields: those of another version have other names
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if type(version) is not int or version != MANIFEST_VERSION:
         raise DataError(f"{path}: got format_version {quoted(version)}, wanted {MANIFEST_VERSION}; {AGAIN}")
@@ -59,6 +60,7 @@ def name_of(path: Path) -> str:
 
 def joined(files: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the input of a manifest for several files: the sum of their bytes, and the digest of their digests."""
+    # of the digests and not of the content, so that each file is read once
     digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
     size = sum(file["bytes"] for file in files)
     return {"name": f"{len(files)} files", "sha256": digest, "bytes": size, "files": files}
@@ -143,6 +145,7 @@ def _is_input(value: Any) -> bool:
     files = value["files"]
     if not isinstance(files, list) or not all(_is_file(file) for file in files):
         return False
+    # the sum must be that of the list, which a reader may rely on
     whole = joined(files)
     return (value["bytes"], value["sha256"]) == (whole["bytes"], whole["sha256"])
 
@@ -175,6 +178,7 @@ def _is_engine(value: Any) -> bool:
 
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16")
 _NUMBER = Wanted(_is_number, "a whole number from 0")
+# null: a pair of token ids has no text whose bytes could be counted
 _UNKNOWN_NUMBER = Wanted(_is_unknown_or_number, "a whole number from 0, or null")
 _DIGEST = Wanted(is_digest, "64 hexadecimal digits")
 _ORIGIN = Wanted(_is_origin, "an object with texts about the licence")
@@ -252,6 +256,7 @@ def _record(data_dir: Path, records: dict[str, dict[str, Any]]) -> None:
         folders = {Path(key).parent for key in records}
         if data_dir.absolute() in folders:
             return  # a folder with a pair of the user's, which nothing is written to
+    # a record only saves time: a read-only DATA_DIR is no error
     with suppress(OSError, FootprintError):
         footprint.mark(data_dir, footprint.DATA)
         write_json(_records(data_dir) | records, data_dir / NAME, is_ours=anything)

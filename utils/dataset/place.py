@@ -35,6 +35,7 @@ def data_prefix(config: RunConfig, model: str) -> Path:
 
     Raises UnusableError for a data set that does not exist and cannot be made here.
     """
+    # they would be ignored in silence
     names_repository = config.dataset_repo or config.dataset_config or config.dataset_revision
     if names_repository and config.dataset not in HUB_DATASETS:
         raise UnusableError(
@@ -54,10 +55,12 @@ def data_prefix(config: RunConfig, model: str) -> Path:
                 raise UnusableError("DATASET=hub: no repository given; set DATASET_REPO=owner/name")
             name = config.dataset_repo.replace("/", "--")
         return _made_here(config, model, f"{name}_{_tokenizer_name(config, model)}_{size}", ())
+    # a ready pair stays where it is, and nothing is written beside it
     if is_pair(config.dataset):
         return _absolute(config.dataset)
     files = []
     for path in text_paths(config.dataset):
+        # size and time stand for the content, so that a path can be known without reading the text
         status = path.stat()
         files.append((str(path), status.st_size, status.st_mtime_ns))
     stem = _plain(_absolute(config.dataset).name.split(".", 1)[0]) or "text"

@@ -44,6 +44,7 @@ def detect_platform(environ: Mapping[str, str], torch_module: Any = None) -> str
     wanted = environ.get("PLATFORM", "")
     if wanted and wanted not in PLATFORMS:
         raise HardwareError(f"PLATFORM: got {wanted!r}, wanted {', '.join(PLATFORMS)}; unset it to detect the platform")
+    # a GPU of any machine may be left unused, also an unknown kind
     if wanted == "cpu":
         return wanted
     found = _visible_platform(torch_module or _import_torch())
@@ -111,6 +112,7 @@ def _import_torch() -> Any:
 def _visible_platform(torch: Any) -> str:
     if torch.cuda.is_available():
         return "amd" if torch.version.hip else "nvd"
+    # torch knows more kinds than CUDA and ROCm (XPU, MPS, Gaudi)
     if not torch.accelerator.is_available():
         return "cpu"
     kind = torch.accelerator.current_accelerator().type
@@ -132,6 +134,7 @@ def _cpu_values() -> dict[str, Any]:
 
 
 def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
+    # one name stands for the job in every table, so that mixed GPUs cannot be measured
     names = sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
     if _visible_platform(torch) != platform or len(names) != 1:
         raise HardwareError(
@@ -140,6 +143,7 @@ def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
         )
     properties = torch.cuda.get_device_properties(0)
     is_amd = platform == "amd"
+    # a driver may raise here after a complete measurement
     identified, reason = attempt(lambda: _identified(names[0], properties, is_amd=is_amd))
     name, taken_for, device = identified or (names[0], "", None)
     memory_gb = _gigabytes(properties.total_memory)
@@ -167,6 +171,7 @@ def _identified(name: str, properties: Any, *, is_amd: bool) -> tuple[str, str, 
     """Return the name of the board, what it was taken for by if the driver's name is a generic one, and its figures."""
     units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
     if not is_amd:
+        # an unknown architecture is no row of the table either
         per_unit = CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
         device = find_device(name, memory_gb, units * per_unit) if per_unit else None
         return name, "", device

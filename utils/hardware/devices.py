@@ -117,6 +117,7 @@ def find_device(name: str, total_memory_gb: float | None = None, cores: int | No
     """
     wanted = _without_vendor(" ".join(name.split()))
     for board in DEVICES:
+        # a name that several boards share counts only with the number that tells them apart
         names = board.names
         if total_memory_gb is not None:
             names += board.names_with_memory
@@ -135,6 +136,7 @@ def named(name: str) -> Device | None:
     """Return the torch device of a short name, a row's name or a driver's name; None if the table has none."""
     wanted = " ".join(name.split()).casefold()
     by_name = {short.casefold(): board for short, board in SHORT_NAMES.items()}
+    # after the short names, which may not hide the full one
     by_name |= {board.name.casefold(): board for board in DEVICES}
     if wanted in by_name:
         return _one_torch_device(by_name[wanted])
@@ -167,5 +169,6 @@ def _one_torch_device(board: Device) -> Device:
         value = getattr(board, number)
         if value is not None:
             shares[number] = value / parts
+    # a whole number again
     shares["cores"] = board.cores // parts
     return replace(board, name=f"{board.name} (one of {parts} dies)", **shares)

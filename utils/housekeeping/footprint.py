@@ -43,6 +43,7 @@ def mark(folder: Path, kind: str) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # an existing marker stays: the first use decides the kind
         if not write_json(OURS | {"kind": kind}, folder / MARKER, replace=False):
             with opened(folder) as directory:
                 read_marker(directory, str(folder))
@@ -73,6 +74,7 @@ def read_marker(directory: int, where: str) -> str:
             content = json.loads(file.read(LARGEST_MARKER_BYTES))
     except FileNotFoundError as error:
         raise FootprintError(f"{where}: has no {MARKER} file, so this suite has not written there; {ADOPT}") from error
+    # json raises RecursionError for what is too deep
     except (OSError, ValueError, RecursionError) as error:
         raise FootprintError(f"{where}/{MARKER}: is damaged or not ours ({error}); look at it yourself") from error
     if not isinstance(content, dict) or not OURS.items() <= content.items():

@@ -116,8 +116,10 @@ def entries(
 def _why_not_entered(
     directory: int, inside: int, layout: Layout, path: str, listed: OnList, is_strict: bool
 ) -> str | None:
+    # a mount inside belongs to whoever mounted it
     if os.fstat(inside).st_dev != os.fstat(directory).st_dev:
         return "another file system is mounted there"
+    # else each name in it would be reported as an error of its own
     if not os.access(".", os.X_OK, dir_fd=inside):
         return "cannot be searched (Permission denied)"
     if MARKER in os.listdir(inside):
@@ -198,6 +200,7 @@ def _why_other_result(content: Mapping[str, Any], path: str) -> str | None:
     own = result_name(content["platform"], content["framework"], content["model"], content["run"])
     if content["label"]:
         own = f"{content['label']}/{own}"
+    # of a repeated job the earlier result is kept in a folder, under the name of its attempt
     if re.sub(rf"\b{SUPERSEDED}/|_attempt[0-9]+(?=\.json$)", "", path) != own:
         return f"holds the result {own}"
     return None
@@ -210,6 +213,7 @@ def _holds(directory: int, name: str, mark: bytes) -> bool:
         while piece := file.read(PIECE_BYTES):
             if re.search(mark, before + piece):
                 return True
+            # a mark may lie across two pieces
             before = piece[-OVERLAP_BYTES:]
     return False
 

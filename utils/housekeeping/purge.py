@@ -73,6 +73,7 @@ def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded 
     a folder, and a path with a symbolic link in it.
     """
     where = f"{key}={path}"
+    # from the root down, so that the first link is named
     for place in (*reversed(path.parents), path):
         if place.is_symlink():
             raise RefusedError(
@@ -82,6 +83,7 @@ def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded 
     try:
         directory = stack.enter_context(opened(path))
         parent = stack.enter_context(opened("..", directory))
+        # the path is checked after opening: what is open cannot be exchanged any more
         if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(directory), path.lstat()):
             raise RefusedError(f"{where}: changed while this ran")
     except FileNotFoundError:
@@ -175,6 +177,7 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
         if entry.foreign is not None:
             left[entry.path] = f"{entry}: {entry.foreign}"
             continue
+        # a folder comes after its content, so that what stays in it is known
         is_needed = entry.is_folder and any(path.startswith(f"{entry.path}/") for path in left)
         if is_needed or entry.kind in MARKS:
             continue
@@ -244,6 +247,7 @@ def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool, is_
                 _refuse(folder)
             if layout is not OUTPUT_LAYOUT:
                 _refuse_in_use(folder)
+        # all locks before the first removal
         for folder in folders:
             stack.enter_context(footprint.locked(folder.directory, str(folder.path), create=not is_dry_run))
         if is_adopted:
@@ -262,6 +266,7 @@ def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, 
     if os.path.realpath(data_dir) == os.path.realpath(output_dir):
         return [("OUTPUT_DIR", output_dir, Layout(data.files + output.files, data.folders + output.folders))]
     named = [("OUTPUT_DIR", output_dir, output), ("DATA_DIR", data_dir, data)]
+    # the inner folder must be gone before the outer one can be
     return sorted(named, key=lambda folder: -len(Path(os.path.normpath(folder[1])).parts))
 
 

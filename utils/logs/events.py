@@ -51,6 +51,7 @@ def event_steps(path: Path) -> Iterator[IterationLine]:
             by_step.setdefault(event.step, {}).update(scalars)
     for timing, (framework, tags) in _FIELDS.items():
         steps = {step: scalars for step, scalars in by_step.items() if timing in scalars}
+        # Lightning counts from 0, the others from 1
         counted_from_0 = 0 in steps
         for step, scalars in steps.items():
             number = step + 1 if counted_from_0 else step

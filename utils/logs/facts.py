@@ -76,6 +76,7 @@ def _end(match: re.Match[str]) -> Found:
 
 def _argument(match: re.Match[str]) -> Found:
     name, text = match.groups()
+    # a flag of its own for each precision
     if name in ("bf16", "fp16") and text == "True":
         yield "precision", name
     if name in _WHOLE_ARGUMENTS:
@@ -100,6 +101,7 @@ def _mesh(match: re.Match[str]) -> Found:
         sizes[name] = int(size)
     if not sizes.keys() >= set(_MESH_AXES):
         return
+    # torchtitan prints the mesh and no number of GPUs
     yield "world_size", math.prod(sizes[axis] for axis in _MESH_AXES)
     for name in ("pp", "cp", "tp", "ep"):
         if name in sizes:
@@ -112,6 +114,7 @@ def _summary(match: re.Match[str]) -> Found:
     if seconds is None or rate is None:
         return
     yield "train_runtime_seconds", seconds.value
+    # both were rounded when they were printed, so the number of steps is one of several
     low = (seconds.value - seconds.half_unit) * (rate.value - rate.half_unit)
     high = (seconds.value + seconds.half_unit) * (rate.value + rate.half_unit)
     total = whole_between(low, high)

@@ -85,6 +85,7 @@ class _Fields:
         self.values: dict[str, str] = {}
         self.twice: list[str] = []
         """Contradictions in the line, in words."""
+        # a last piece without a bar behind it may have lost its end
         for piece in pieces if is_closed else pieces[:-1]:
             key, colon, value = piece.partition(":")
             key, value = " ".join(key.split()), value.strip()
@@ -120,6 +121,7 @@ class _Fields:
 def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> IterationLine:
     rank, time = _RANK.search(head), _TIME_HEAD.search(head)
     memory = tuple(_device_memory(fields, line.where))
+    # a log may have lost the prefix with the rank; fields that only Primus prints show it too
     is_primus = bool(rank or memory or {_TOKENS, _TOKENS_D} & fields.values.keys())
     has_microseconds = bool(time and time[1])
     return IterationLine(
@@ -167,6 +169,7 @@ def _device_memory(fields: _Fields, where: str) -> Iterator[Memory]:
     """Yield the memory of a rank's device. "GB" in these lines is bytes / 1024^3, as "GiB" is (191.69 of an MI300X)."""
     pieces = dict(fields.values)
     key, _, value = fields.last.partition(":")
+    # the last piece is complete if its form is: it ends with a percent sign
     pieces.setdefault(" ".join(key.split()), value)
     for key, value in pieces.items():
         match = _USAGE.match(value)
@@ -279,6 +282,7 @@ class HuggingFaceDicts:
             return
         for match in _DICT.finditer(line.text):
             values = dict(_PAIR.findall(match[0]))
+            # a progress bar and a logger may both print an entry
             if values == self._before:
                 continue
             self._before = values

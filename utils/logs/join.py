@@ -48,6 +48,7 @@ class Joined:
 
     def _merge(self, known: IterationLine, line: IterationLine) -> None:
         names = _SAME_ON_EVERY_RANK if line.is_from_any_rank else (*_SAME_ON_EVERY_RANK, "tokens")
+        # several ranks, a log and its copy: what one line lacks, another may have
         for name in names:
             old, new = getattr(known, name), getattr(line, name)
             if old is None:
@@ -132,6 +133,7 @@ def gaps(iterations: Sequence[IterationLine], total: Fact | None) -> list[str]:
             missing.append(f"{before + 1}")
         elif number > before + 2:
             missing.append(f"{before + 1} to {number - 1}")
+    # a hundred gaps of one length are one remark
     interval = _interval(numbers)
     if interval:
         problems.append(f"only every {interval}th iteration was printed, and a time is a mean over {interval} of them")
@@ -236,6 +238,7 @@ def _bounds(time: Printed, tokens: Printed) -> tuple[float, float]:
 
 def _interval(numbers: Sequence[int]) -> int | None:
     """Return n if exactly every n-th iteration is present (and perhaps the first), at least two of them; else None."""
+    # frameworks print the first iteration whatever the interval is
     if numbers[0] == 1 and len(numbers) > 2:
         numbers = numbers[1:]
     distances = {number - before for before, number in pairwise(numbers)}

@@ -79,6 +79,7 @@ def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     while read := file.read(PIECE_BYTES):
         piece = rest + read
         end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+        # a file without line ends, such as a binary one, must not fill the memory
         if not end and len(piece) > LONGEST_LINE_BYTES:
             end = len(piece)
         rest = piece[end:]
@@ -97,6 +98,7 @@ def _chosen(piece: bytes, path: Path, first: int, is_last: bool) -> Iterator[Lin
         # only the line feeds since the line before are counted, so that a piece is counted once
         number += piece.count(b"\n", counted_to, start)
         counted_to = start
+        # progress bars end their lines with carriage returns only
         *parts, last = piece[start:end].rstrip(b"\r").split(b"\r")
         for part in parts:
             yield Line(_clean(part), path, number, True)
@@ -111,6 +113,7 @@ def _starts(piece: bytes) -> set[int]:
         while at >= 0:
             starts.add(piece.rfind(b"\n", 0, at) + 1)
             end = piece.find(b"\n", at)
+            # the rest of this line is known to be of interest
             at = piece.find(word, end) if end >= 0 else -1
     return starts
 

@@ -52,6 +52,7 @@ class _Reading:
 
     def take(self, line: Line) -> None:
         """Parse a line; one with the same content as the line before is skipped (Primus prints twice)."""
+        # what stands before it, such as the time of day, differs between the copies
         content = line.text[max(0, line.text.find("iteration")) :]
         if content == self._before and line.is_whole:
             return
@@ -68,6 +69,7 @@ class _Reading:
         """Add an iteration to its family."""
         self.joined.setdefault(_family(iteration), Joined()).add(iteration)
         self._keep_largest(iteration.memory)
+        # a million iterations would hold a million figures of which one counts
         iteration.memory = ()
 
     def read(self, path: Path, *, stop_early: bool = False) -> None:
@@ -92,6 +94,7 @@ class _Reading:
         named = {iteration.framework for iteration in self.joined[family].by_number.values()}
         if "prim" in named:  # a line that lost its prefix and has no field of Primus looks like Megatron's
             return "prim"
+        # its iterations are Megatron's; other lines of the log tell it
         if named == {"mega"} and self.is_bridge:
             return "bridge"
         return named.pop()

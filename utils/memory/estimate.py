@@ -84,6 +84,7 @@ def estimate(config: RunConfig, framework: str, spec: ModelSpec) -> MemoryEstima
     if framework not in FRAMEWORKS:
         raise ValueError(f"memory estimate: got framework {framework!r}, wanted mega or hf; others have no formula yet")
     stages = range(config.pipeline_parallel_size)
+    # the first stage has the embedding and most micro batches in flight, the last the logits
     estimates = [_add_up(Stage(config, framework, spec, stage)) for stage in stages]
     return max(estimates, key=lambda estimate: estimate.total_gb)
 

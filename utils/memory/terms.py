@@ -144,6 +144,7 @@ class Stage:
         keeps float32 masters.
         """
         moments = 2 * (FP32_BYTES if self.config.optimizer_state == "fp32" else BF16_BYTES)
+        # FSDP2 keeps float32 masters, whose copies in bf16 are temporary (weight_copies)
         if self.is_sharded:
             ranks = self.optimizer_ranks
             return FP32_BYTES / ranks, FP32_BYTES / ranks, moments / ranks
@@ -154,6 +155,7 @@ class Stage:
     @property
     def optimizer(self) -> float:
         """Optimizer states. Those of an expert are split over the ranks that have it, fewer than all."""
+        # each rank of a group of experts has other experts, so their states are split less often
         shares = self.parameters + (self.config.expert_parallel_size - 1) * self.layers * self.expert_matrices
         return self.bytes_per_parameter[2] * shares
 
@@ -228,6 +230,7 @@ class Stage:
         if self.is_mega:
             again = 2 * hidden + ffn / self.config.tensor_parallel_size
             return self.layer_activations - self.tokens * self.width * again
+        # QKV, attention, output, then gate, up and down of the MLPs, and the router
         results = (query + 2 * keys) + query + hidden + mlps * (2 * ffn + hidden) + self.spec.num_experts
         log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
         return self.tokens * (self.width * (hidden + results) + log_sum_exp) + self.layer_bytes_per_sequence
@@ -352,6 +355,7 @@ class Stage:
         and the backward passes of output layer, last layer and tied embedding. The optimizer's step needs less: it
         works in small chunks (train/common/adamw.py).
         """
+        # the moments follow one another: the fullest counts, not their sum
         in_layer = self.layer_backward + self.tied_gradient
         in_embedding = 3 * self.tied_gradient - self.activations - self.weight_copies
         fullest = max(self.logits, self.loss_forward, self.output_backward, in_layer, in_embedding)
@@ -440,6 +444,7 @@ class Stage:
         if experts:
             copies = 3 if self.is_mega and self.config.expert_parallel_size == 1 else 4
             fullest = max(fullest, choices * copies * self.spec.hidden_size)
+        # it computes one piece at a time, which is freed before the next
         if self.is_mega and self.config.recompute == "selective" and not experts:
             return fullest
         return fullest + self.layer_activations - self.layer_kept

@@ -41,6 +41,7 @@ def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any
     """Return the `provenance` section of a result."""
     reasons: dict[str, str] = {}
     git_commit, dirty = commit(ROOT)
+    # a null without a reason is no valid result
     if git_commit is None:
         reasons["git_commit"] = reasons["git_dirty"] = NO_COMMIT
     image, digest = os.environ.get("TPRIMAT_IMAGE") or None, os.environ.get("TPRIMAT_IMAGE_DIGEST") or None
@@ -118,6 +119,7 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
     """
     import subprocess
 
+    # an empty one too: outside there was no commit either
     if "TPRIMAT_GIT_COMMIT" in environ:
         is_dirty = {"true": True, "false": False}.get(environ.get("TPRIMAT_GIT_DIRTY", ""))
         return environ["TPRIMAT_GIT_COMMIT"] or None, is_dirty
