@@ -55,7 +55,6 @@ STANDARD_LIBRARY_ONLY = (
         "utils/frameworks.py",
         "evaluate/timing/kinds.py",
         "utils/redact.py",
-        "utils/secret_forms.py",
         "utils/arguments.py",
     ),
     *("utils/results", "utils/logs", "evaluate/extract.py"),

@@ -24,29 +24,34 @@ SETTINGS = Path(__file__).parents[1] / "config.env"
 """File of all settings, whose names an error may suggest."""
 SETTING = "KEY=VALUE"
 """`metavar` of the settings of a command."""
-BAD_PATH = {
-    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
-    *(errno.ENAMETOOLONG, errno.EINVAL),
-}
+BAD_PATH = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+)
 """Reasons for which another path helps."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSAL = "looks like a secret, which no argument may hold; see docs/secrets.md"
 _KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=", re.MULTILINE)
-_NUMBER = re.compile(r"-\d*\.?\d+(e[+-]?\d+)?")
-# The messages of argparse, Python 3.10 to 3.13. Python 3.12 no longer quotes the words of a choice.
-_CHOICE = re.compile(r"argument ([^:]+): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
-_TYPE = re.compile(r"argument ([^:]+): invalid (\w+) value: (.*)", re.DOTALL)
-_MISSING = re.compile(r"the following arguments are required: (.*)")
+_NEGATIVE_NUMBER = re.compile(r"-\d*\.?\d+(e[+-]?\d+)?")
 
 
 def run(main: Callable[[], int]) -> int:
     """Run the `main` of a command and return its exit code.
 
     A stream that the caller has closed is the null device. Characters that the terminal cannot show are printed as
-    escapes. A reader that closes the pipe (`| head`) and Ctrl-C
-    end the command without a traceback, with the exit codes of a shell: 141 and 130. A file that cannot be used ends it
-    with one line, and with 2 if another path helps, else 1.
+    escapes. A reader that closes the pipe (`| head`) and Ctrl-C end the command without a traceback, with the exit
+    codes of a shell: 141 and 130. A file that cannot be used ends it with one line, and with 2 if another path helps,
+    else 1.
     """
+    # first, because without a stderr nothing could be reported
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -115,7 +120,10 @@ def report(error: Exception, *, has_lines: bool = False) -> None:
     if isinstance(error, OSError) and error.errno is not None:  # not raised by a library or by us
         place = "" if error.filename is None else f"{error.filename}: "
         message = f"{place}cannot be read or written ({error.strerror or error}); {_remedy(error)}"
-    print(f"error: {text(message) if has_lines else in_one_line(text(message))}", file=sys.stderr)
+    message = text(message)
+    if not has_lines:
+        message = in_one_line(message)
+    print(f"error: {message}", file=sys.stderr)
 
 
 def _remedy(error: OSError) -> str:
@@ -143,10 +151,14 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, module: str = "", **given: Any) -> None:
         if module:
-            text = (SETTINGS.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf8").split('"""')[1]
-            given |= _help_of(text) | {"prog": f"python -m {module}"}
+            source = (SETTINGS.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf8")
+            given |= _help_of(source.split('"""')[1])
+            given["prog"] = f"python -m {module}"
+        # `--with-dat` would else delete data
         given.setdefault("allow_abbrev", False)
         super().__init__(**given)
+        # argparse's own message for `type=int` is "invalid int value", without what was wanted
+        self.register("type", int, _whole_number)
         self.add_argument("--version", action="version", version=f"tprimat {VERSION}")
         for name, terms in (options or {}).items():
             self.add_argument(name, **terms)
@@ -158,12 +170,17 @@ class Parser(argparse.ArgumentParser):
             self.parse_args()
             return 0
 
-        if code := run(parse):
+        code = run(parse)
+        if code:
             sys.exit(code)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parse the command line; exit 2 with one line for what is not known."""
+        """Parse the command line; exit 2 with one line for a secret, and for what is not known."""
         arguments = sys.argv[1:] if args is None else list(args)
+        for before, argument in zip(["", *arguments], arguments, strict=False):
+            # before argparse sees it, whose messages repeat arguments
+            if holds_secret(argument):
+                self.exit(2, f"error: {_place(before, argument)}: {REFUSAL}\n")
         self._refuse_unknown(arguments)
         parsed: argparse.Namespace
         parsed, rest = self.parse_known_args(arguments, namespace)
@@ -171,61 +188,65 @@ class Parser(argparse.ArgumentParser):
             parsed = super().parse_intermixed_args(arguments, namespace)
         return parsed
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse the command line; exit 2 with one line for an argument that holds a secret."""
-        arguments = sys.argv[1:] if args is None else list(args)
-        for before, argument in zip(["", *arguments], arguments, strict=False):
-            if holds_secret(argument):
-                self.exit(2, f"error: {_place(before, argument)}: {REFUSAL}\n")
-        return super().parse_known_args(args, namespace)
-
     def error(self, message: str) -> Any:
         """Print the message in one line, without secrets, and exit 2."""
-        self.exit(2, f"error: {in_one_line(text(self._readable(message)))}; see --help\n")
+        message = message.removeprefix("argument ")
+        missing = message.partition("the following arguments are required: ")[2]
+        if missing:
+            message = f"got no {missing}"
+            action = self._option_string_actions.get(missing)
+            if action and action.choices:
+                message += f", wanted {', '.join(action.choices)}"
+        # a type that is not `int` raises ValueError, for which argparse names only the function
+        message = re.sub(r"invalid \w+ value: (.*)", r"got \1, wanted a number", message)
+        self.exit(2, f"error: {in_one_line(text(message))}; see --help\n")
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
-        """Exit 2 for the first option that this command does not have."""
+        """Exit 2 for the first option that this command does not have.
+
+        argparse would complain about a missing argument first, where `--input` was misspelled.
+        """
         known = self._option_string_actions
         for argument in arguments:
-            name = argument.split("=", 1)[0]
             if argument == "--":
                 return
-            if not name.startswith("-") or name in known or _NUMBER.fullmatch(argument):
+            name = argument.split("=", 1)[0]
+            is_option = name.startswith("-") and not _NEGATIVE_NUMBER.fullmatch(argument)
+            if not is_option or name in known or name[:2] in known:  # `-h` with more behind it, which argparse reads
                 continue
-            if not name.startswith("--") and name[:2] in known:
-                continue  # `-h` with more behind it, which argparse reads
             keys: list[str] = []
             if any(action.metavar == SETTING for action in self._actions):
                 with suppress(OSError, ValueError):
                     keys = _KEY.findall(SETTINGS.read_text("utf8"))
             self.error(no_option(argument, known, keys))
 
-    def _readable(self, message: str) -> str:
-        """Return a message of argparse in the form of our own: what was got, what was wanted."""
-        if found := _CHOICE.fullmatch(message):
-            place, got, choices = found.groups()
-            allowed = [word.strip(" '\"") for word in choices.split(",")]
-            near = did_you_mean(got.strip("'"), allowed)
-            wanted = "another word" if near and len(allowed) > 20 else ", ".join(allowed)
-            return f"{place}: got {got}, wanted {wanted}{near}"
-        if found := _TYPE.fullmatch(message):
-            place, kind, got = found.groups()
-            return f"{place}: got {got}, wanted {'a whole number' if kind == 'int' else 'a number'}"
-        if found := _MISSING.fullmatch(message):
-            action = self._option_string_actions.get(found[1])
-            choices = f", wanted {', '.join(map(str, action.choices))}" if action and action.choices else ""
-            return f"got no {found[1].replace(', ', ' and no ')}{choices}"
-        return re.sub(r"^argument ([^:]+): expected ", r"\1: wanted ", message)
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raise ArgumentError for a value that is none of the choices of an option, with the one that was meant."""
+        if action.choices is None or value in action.choices:
+            return
+        allowed = [str(choice) for choice in action.choices]
+        near = did_you_mean(str(value), allowed)
+        wanted = ", ".join(allowed)
+        # a list of that length would hide the suggestion
+        if near and len(allowed) > 20:
+            wanted = "another word"
+        raise argparse.ArgumentError(action, f"got {value!r}, wanted {wanted}{near}")
 
 
-def _help_of(text: str) -> dict[str, Any]:
+def _whole_number(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {value!r}, wanted a whole number") from error
+
+
+def _help_of(docstring: str) -> dict[str, Any]:
     """Return the arguments of argparse for a docstring: its `Usage:` in place of argparse's own, else its summary."""
-    if "\nUsage:" not in text:
-        return {"description": first_line(text)}
-    found = re.match(r".*?^Example:[^\n]*", text, re.DOTALL | re.MULTILINE)
-    description = found[0] if found else text
+    if "\nUsage:" not in docstring:
+        return {"description": first_line(docstring)}
+    up_to_example = re.match(r".*?^Example:[^\n]*", docstring, re.DOTALL | re.MULTILINE)
     return {
-        "description": description,
+        "description": up_to_example[0] if up_to_example else docstring,
         "usage": argparse.SUPPRESS,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }

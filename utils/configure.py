@@ -35,7 +35,9 @@ METHODS = {"jobs", "spec", "asked"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
-    fields = {name for name in (*RunConfig.__annotations__, *vars(RunConfig)) if not name.startswith("_")} - METHODS
+    # derived values are properties: `--get results_dir` works like `--get mbs`
+    names = RunConfig.__annotations__.keys() | vars(RunConfig).keys()  # fields and properties
+    fields = sorted(name for name in names - METHODS if not name.startswith("_"))
     parser = Parser(
         {
             "--platform": {"required": True, "choices": PLATFORMS},
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             },
             "--get": {
                 "metavar": "FIELD",
-                "choices": sorted(fields),
+                "choices": fields,
                 "help": "print one field of RunConfig, e.g. output_dir",
             },
             "--check": {
@@ -67,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.check:
         check(options.check, options.settings, options.platform)
         return 0
+    # a plan for other machines (--visible-gpus) asks nothing of this one
     visible = options.visible_gpus or visible_gpus(options.platform)
     device = None if options.visible_gpus else visible_device(options.platform)
     config = load(options.platform, visible, arguments=options.settings, device=device)
@@ -94,28 +97,34 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
     A script that reads config.env takes its options and settings only, and the value of each setting is checked. Other
     scripts say themselves what they take; here only what is almost an option or a setting is refused.
     """
-    text = re.split(r"(?m)^(?!#)", script.read_text(encoding="utf8"), maxsplit=1)[0]
-    if module := re.search(r" Help: (\S+)$", text, re.MULTILINE):
-        text = (ROOT / module[1]).read_text(encoding="utf8").split('"""')[1]
-    usage = re.search(r"^(?:# )?Usage:(.*?)^(?:# )?Reads:", text, re.DOTALL | re.MULTILINE)
-    options = ["--help", "-h", *re.findall(r"(?<![\w-])--[a-z][a-z-]*", usage[1] if usage else "")]
+    help_text = re.split(r"(?m)^(?!#)", script.read_text(encoding="utf8"), maxsplit=1)[0]
+    module = re.search(r" Help: (\S+)$", help_text, re.MULTILINE)
+    if module:
+        help_text = (ROOT / module[1]).read_text(encoding="utf8").split('"""')[1]
+    options = ["--help", "-h"]
+    usage = re.search(r"^(?:# )?Usage:(.*?)^(?:# )?Reads:", help_text, re.DOTALL | re.MULTILINE)
+    if usage:
+        options += re.findall(r"(?<![\w-])--[a-z][a-z-]*", usage[1])
     settings = [argument for argument in arguments if argument not in options]
-    if "config.env" in text:
-        warn_of_gone(os.environ)
-        for argument in settings:
-            if argument.startswith("-"):
-                raise ConfigError(f"{script.name}: {no_option(argument, options, KEYS)}; see --help")
-        is_sweep = "VALUE,VALUE" in text  # train.sweep checks the other values of a setting
-        parse_values(
-            values_of(platform, [re.sub(r"(?s)(=[^,]*),.*", r"\1", one) for one in settings] if is_sweep else settings)
-        )
-    else:
-        for argument in settings:
-            name = argument.split("=", 1)[0]
-            near = closest(name, (*KEYS, *ELSEWHERE, *options), ALMOST)
-            if near is not None and near != name:
-                meant = argument.replace(name, near, 1)
-                raise ConfigError(f"{script.name}: got {argument}; did you mean {meant}?; see --help")
+    if "config.env" not in help_text:
+        _refuse_almost_known(script.name, settings, options)
+        return
+    warn_of_gone(os.environ)
+    for argument in settings:
+        if argument.startswith("-"):
+            raise ConfigError(f"{script.name}: {no_option(argument, options, KEYS)}; see --help")
+    if "VALUE,VALUE" in help_text:  # the first value of each setting; train.sweep checks the others
+        settings = [re.sub(r"(?s)(=[^,]*),.*", r"\1", setting) for setting in settings]
+    parse_values(values_of(platform, settings))
+
+
+def _refuse_almost_known(script: str, arguments: Sequence[str], options: Sequence[str]) -> None:
+    for argument in arguments:
+        name = argument.split("=", 1)[0]
+        near = closest(name, (*KEYS, *ELSEWHERE, *options), ALMOST)
+        if near is not None and near != name:
+            meant = argument.replace(name, near, 1)
+            raise ConfigError(f"{script}: got {argument}; did you mean {meant}?; see --help")
 
 
 if __name__ == "__main__":

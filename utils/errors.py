@@ -24,7 +24,7 @@ class _Quotation(reprlib.Repr):
 
     def repr_str(self, x: str, level: int) -> str:
         # never the end alone: without its first letters a secret is not recognised
-        return repr(x if len(x) <= _STRING_CHARACTERS else x[:_STRING_CHARACTERS] + "...")
+        return repr(shortened(x, _STRING_CHARACTERS))
 
 
 def quoted(value: Any) -> str:
@@ -34,16 +34,21 @@ def quoted(value: Any) -> str:
 
 def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
     """Return a text for an error message, without what exceeds `limit` characters."""
-    return text if len(text) <= limit else text[:limit] + "..."
+    if len(text) <= limit:
+        return text
+    return text[:limit] + "..."
 
 
 def in_one_line(text: str) -> str:
     """Return a text with control and invisible characters, also those of a file name, as escapes such as `\\n`."""
     if text.isprintable() and not _BLANK_LETTERS.intersection(text):
         return text
-    return "".join(
-        c if c.isprintable() and c not in _BLANK_LETTERS else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    letters = []
+    for letter in text:
+        if not letter.isprintable() or letter in _BLANK_LETTERS:
+            letter = letter.encode("unicode_escape").decode("ascii")
+        letters.append(letter)
+    return "".join(letters)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -95,7 +100,9 @@ def closest(got: str, known: Iterable[str], least: float = CLOSE_ENOUGH) -> str 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
     """Return `; did you mean TRAIN_ITERS?`, the end of an error message, or an empty text if no known word is close."""
     near = closest(got, known)
-    return "" if near is None or near == got else f"; did you mean {near}?"
+    if near is None or near == got:
+        return ""
+    return f"; did you mean {near}?"
 
 
 def _form(word: str) -> str:

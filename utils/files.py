@@ -92,6 +92,7 @@ def folder_written_whole(folder: Path, *, is_ours: Recogniser = own_files.none) 
     with _temporary(folder, is_folder=True) as temporary:
         yield temporary
         require_ours(is_ours, folder, is_folder=True)
+        # rename(2) does not replace a folder with content; for a moment neither name is there
         earlier = temporary_beside(folder)
         if os.path.lexists(folder):
             folder.rename(earlier)
@@ -114,14 +115,17 @@ def _temporary(path: Path, is_folder: bool = False) -> Iterator[Path]:
             temporary = temporary_beside(path)
             if is_folder:
                 temporary.mkdir()
-            descriptor = os.open(temporary, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
+            descriptor = os.open(temporary, flags, 0o666)
         except OSError as error:  # the user knows nothing of the temporary name
             raise type(error)(error.errno, error.strerror, str(path)) from error
-        if _lock(descriptor) is not False and temporary.exists():  # not taken for a leftover meanwhile
+        # between its creation and its lock, another writer may have taken it for a leftover and removed it
+        if _lock(descriptor) is not False and temporary.exists():
             break
         os.close(descriptor)
     try:
         if not is_folder:
+            # an empty file looks written; its time tells that nobody wrote it
             os.utime(descriptor, (0, 0))  # until it is written; see _flush_to_disk
         yield temporary
     finally:
@@ -142,17 +146,19 @@ def _lock(descriptor: int) -> bool | None:
 
 def _remove_leftovers(*paths: Path) -> None:
     """Remove what killed writers of `paths` have left beside them, and report it in one line on stderr."""
-    patterns = {path: f".{glob.escape(path.name)}.{'[0-9a-f]' * 12}.tmp" for path in paths}
-    beside = (found for path, pattern in patterns.items() for found in sorted(path.parent.glob(pattern)))
-    removed = [found for found in beside if _remove_unless_held(found)]
+    removed = []
+    for path in paths:
+        for leftover in sorted(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 12}.tmp")):
+            if _remove_unless_held(leftover):
+                removed.append(leftover.name)
     if removed:
-        names = ", ".join(found.name for found in removed)
-        print(f"{paths[0].parent}: removed {names}, left by a run that was killed", file=sys.stderr)
+        print(f"{paths[0].parent}: removed {', '.join(removed)}, left by a run that was killed", file=sys.stderr)
 
 
 def _remove_unless_held(path: Path) -> bool:
     with suppress(OSError):
         is_folder = path.is_dir() and not path.is_symlink()
+        # for writing, as NFS requires for a lock; without blocking, should it be a pipe
         flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_NONBLOCK
         descriptor = os.open(path, flags | os.O_NOFOLLOW)
         try:

@@ -67,6 +67,7 @@ def require_ours(is_ours: Recogniser, *paths: Path, is_folder: bool = False) -> 
     Anything but a regular file, or a folder if `is_folder`, is never the suite's, and neither is a link to nothing.
     """
     for path in paths:
+        # lexists: a link to nothing is in the way too
         if os.path.lexists(path) and not _is_recognised(path, is_ours, is_folder):
             raise ForeignFileError(
                 f"{path}: exists, and this suite has not written it; name another output, or remove it"
@@ -77,14 +78,19 @@ def require_apart(written: Iterable[Path], read: Iterable[Path]) -> None:
     """Raise UnusableError if a file to be written is also one that is read, under any name: a link, another path."""
     sources = {key: path for path in read for key in _keys(path)}
     for output in written:
-        if both := [sources[key] for key in _keys(output) if key in sources]:
-            raise UnusableError(f"{output}: would be written, and is also an input ({both[0]}); name another output")
+        for key in _keys(output):
+            if key in sources:
+                raise UnusableError(
+                    f"{output}: would be written, and is also an input ({sources[key]}); name another output"
+                )
 
 
 def _is_recognised(path: Path, is_ours: Recogniser, is_folder: bool) -> bool:
     try:
         mode = path.stat().st_mode
-        return (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)) and is_ours(path)
+        is_of_kind = stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)
+        return is_of_kind and is_ours(path)
+    # a file that cannot be understood is not ours: it stays
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return False
 
@@ -95,6 +101,7 @@ def _keys(path: Path) -> list[object]:
         status = path.stat()
     except OSError:
         return [os.path.realpath(path)]
+    # two hard links have different paths
     return [os.path.realpath(path), (status.st_dev, status.st_ino)]
 
 
@@ -112,11 +119,9 @@ class State(NamedTuple):
 
     def fits(self, status: os.stat_result) -> bool:
         """Check that a file is still as it was written."""
-        return (
-            self.inode == status.st_ino
-            and self.bytes in (None, status.st_size)
-            and self.modified_ns in (None, status.st_mtime_ns)
-        )
+        if self.inode != status.st_ino or self.bytes not in (None, status.st_size):
+            return False
+        return self.modified_ns in (None, status.st_mtime_ns)
 
 
 def note(*paths: Path, grows: bool = False) -> None:
@@ -125,17 +130,24 @@ def note(*paths: Path, grows: bool = False) -> None:
     A file that `grows` may change until it is noted again. A list that cannot be written is no error.
     """
     lines: dict[Path, str] = {}
-    for path in map(Path.absolute, paths):
+    for path in paths:
+        path = path.absolute()
         folder = next((above for above in path.parents if (above / MARKER).is_file()), None)
+        if folder is None or path.name == MARKER:
+            continue
         with suppress(OSError):
             status = path.lstat()
-            if folder is not None and path.name != MARKER and not stat.S_ISLNK(status.st_mode):
-                is_whole = stat.S_ISREG(status.st_mode) and not grows
-                state = State(status.st_ino, *((status.st_size, status.st_mtime_ns) if is_whole else ()))
-                line = json.dumps({"path": str(path.relative_to(folder)), **state._asdict()})
-                lines[folder] = lines.get(folder, "") + f"\n{line}"  # before it, should the last line be cut off
+            if stat.S_ISLNK(status.st_mode):
+                continue
+            state = State(status.st_ino)
+            if stat.S_ISREG(status.st_mode) and not grows:
+                state = State(status.st_ino, status.st_size, status.st_mtime_ns)
+            line = json.dumps({"path": str(path.relative_to(folder)), **state._asdict()})
+            # the line feed comes first, because the last line of a list may be cut off
+            lines[folder] = lines.get(folder, "") + f"\n{line}"
     for folder, text in lines.items():
         with suppress(OSError):
+            # one write in append mode: processes that add to the list at the same time do not mix their lines
             descriptor = os.open(folder / LIST, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             with os.fdopen(descriptor, "wb", buffering=0) as file:
                 file.write(text.encode())
@@ -143,15 +155,22 @@ def note(*paths: Path, grows: bool = False) -> None:
 
 def note_trees(*paths: Path) -> None:
     """Note files, and folders with everything in them that no other program changes any more."""
-    note(*(found for path in paths for found in (path, *(path.rglob("*") if path.is_dir() else ()))))
+    written: list[Path] = []
+    for path in paths:
+        written.append(path)
+        if path.is_dir():
+            written += path.rglob("*")
+    note(*written)
 
 
 def parsed(content: bytes) -> dict[str, State | None]:
     """Return the state of each path in a list, and None for each folder above one; damaged lines are left out."""
-    found: dict[str, State | None] = {}
+    states: dict[str, State | None] = {}
     for line in content.splitlines():
         with suppress(ValueError, TypeError, KeyError):
             entry = json.loads(line)
-            found[str(entry["path"])] = State(*(entry[key] for key in State._fields))
-    above = {str(folder) for path in found for folder in PurePosixPath(path).parents}
-    return dict.fromkeys(above) | found
+            states[str(entry["path"])] = State(entry["inode"], entry["bytes"], entry["modified_ns"])
+    for path in list(states):
+        for folder in PurePosixPath(path).parents:
+            states.setdefault(str(folder), None)
+    return states

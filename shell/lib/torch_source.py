@@ -32,6 +32,7 @@ def machine_torch(platform: str) -> list[str]:
         return []
     if not {"nvd": torch.version.cuda, "amd": torch.version.hip}[platform]:
         return []
+    # an image may have no numpy at all
     names = [name for name in ("torch", "numpy") if importlib.util.find_spec(name)]
     folders = [entry for entry in sys.path if Path(entry).name in PACKAGE_FOLDERS and Path(entry).is_dir()]
     folders.append(str(Path(torch.__file__).parent.parent))

@@ -209,7 +209,7 @@ REFUSED = {
     b"[-Infinity]": "-Infinity is no finite number",
     b"[1e400, 1.0]": "too large for a float",
     b'{"a": [null, -1e400]}': "too large for a float",
-    b"9" * 5000: "an integer of 5,000 digits, wanted at most 40",
+    b"9" * 5000: "an integer of 5,000 digits, wanted at most 308",
     b'{"a": 1, "a": 1}': "the key 'a' stands twice",
     b'[{"x": {"b": 1, "a": 1, "b": 2}}]': "the key 'b' stands twice",
     b"[" * 100_000 + b"]" * 100_000: "deeper than 40",
@@ -217,7 +217,6 @@ REFUSED = {
     b'"\\ud800"': "is no Unicode",
     b'{"\\udfff": 1}': "is no Unicode",
     b'{"a": ["x", {"b": "y\\uDBFFz"}]}': "is no Unicode",
-    b'"' + b"x" * (1 << 17) + b'x"': "a text of 131,073 characters",
 }
 
 
@@ -234,6 +233,7 @@ def test_json_that_no_writer_of_the_suite_makes_is_refused_in_a_short_line(data)
         (b'{"a": [1, 2.5, null, true], "b": {"a": "\\u00e4"}}', {"a": [1, 2.5, None, True], "b": {"a": "\u00e4"}}, {}),
         (b'["\\ud83d\\ude00", -0.0, 1e-310]', ["\U0001f600", -0.0, 1e-310], {}),
         (b"[" * 40 + b"]" * 40, None, {}),
+        (b'["' + b"[" * 41 + b'\\\\", "\\"' + b"[" * 41 + b'", 1e308]', None, {}),
         # what others could not measure is null where that is wanted
         (b'{"a": NaN, "b": [1.0, Infinity, -Infinity]}', {"a": None, "b": [1.0, None, None]}, {"nan_is_null": True}),
     ],

@@ -46,7 +46,9 @@ def describe(
     Raises DataError if the files are missing, damaged, or not those that the manifest was written for.
     """
     index = check(prefix)
-    digest = sha256_file if data_dir is None else partial(sha256_once, data_dir=data_dir, is_recorded=is_recorded)
+    digest: Callable[[Path], str] = sha256_file
+    if data_dir is not None:
+        digest = partial(sha256_once, data_dir=data_dir, is_recorded=is_recorded)
     found = {
         "tokens": index.tokens,
         "documents": index.documents,
@@ -57,8 +59,10 @@ def describe(
         return found
     manifest = load_manifest(prefix)
     require_counts(prefix, index, manifest)
+    # the counts are compared first: they tell more than a digest that differs
     for key in ("bin_sha256", "idx_sha256"):
         require_recorded(manifest_path(prefix), manifest, key, found[key])
+    # each document ends with the token that the manifest names, the last one too
     last = np.fromfile(bin_path(prefix), dtype=index.dtype, offset=(index.tokens - 1) * index.dtype.itemsize)
     require_recorded(manifest_path(prefix), manifest, "eod_token_id", int(last[0]), "the last token is")
     if config is not None:
@@ -78,13 +82,17 @@ def _require_sources(
     if is_made_here(config):
         again = f"remove {prefix.parent} and prepare the data again: ./shell/run_data.sh"
     folder = tokenizer_folder(config, prefix)
+    # a folder that was copied without its tokenizer can be trained from
     with suppress(UnusableError):  # there is no tokenizer
         require_tokenizer(folder, sha256_tokenizer(folder, digest_of), manifest_path(prefix), manifest, again)
     if not is_made_here(config) or config.dataset in ("synth", *HUB_DATASETS):
         return
-    encoded = [tuple(file.values()) for file in (manifest.get("source") or {}).get("files") or []]
+    encoded: dict[tuple[str, int], list[str]] = {}  # several folders may have a file of one name
+    for file in (manifest.get("source") or {}).get("files") or []:
+        name, size, digest = file.values()
+        encoded.setdefault((name, size), []).append(digest)
     for path in text_paths(config.dataset):
-        known = [digest for name, size, digest in encoded if (name, size) == (name_of(path), path.stat().st_size)]
+        known = encoded.get((name_of(path), path.stat().st_size), [])
         if known and digest_of(path) not in known:
             raise DataError(
                 f"{path}: another text with the size and the time of the one that was encoded "
@@ -119,6 +127,7 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
         random_seed=config.seed,
         sequence_length=config.sequence_length,
         blend=([str(prefix)], None),
+        # all of it is for training; the losses of a validation are not part of the comparison
         split="100,0,0",
         path_to_cache=str(cache),
         tokenizer=EncodedTokenizer(manifest),
@@ -126,10 +135,12 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
         reset_attention_mask=False,
         eod_mask_loss=False,
         create_attention_mask=False,
+        # rank 0 alone builds the cache; more threads gain nothing for one file
         num_dataset_builder_threads=1,
     )
     sizes = [config.training_samples, 0, 0]
     built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, settings).build()[0]
+    # megatron-core wrote them, so that nothing has noted them yet
     note(*({*cache.glob("*")} - earlier))
     return built
 

@@ -86,6 +86,7 @@ def read_index(prefix: Path) -> Index:
     size = path.stat().st_size
     if size < HEADER.size:
         raise DataError(f"{path}: got {size} bytes, wanted at least the {HEADER.size} of its header; {_AGAIN}")
+    # mapped: an index of a large corpus has gigabytes
     content = np.memmap(path, dtype=np.uint8, mode="r")
     magic, version, code, sequences, entries = HEADER.unpack(content[: HEADER.size].tobytes())
     wanted = HEADER.size + 12 * sequences + 8 * entries
@@ -122,6 +123,7 @@ def check(prefix: Path) -> Index:
     index = read_index(prefix)
     _check_documents(path, index)
     _check_sequences(path, index)
+    # megatron-core maps the file without looking at its size and would read beyond its end
     got, wanted = data.stat().st_size, index.tokens * index.dtype.itemsize
     if got != wanted:
         fault = "shorter" if got < wanted else "longer"
@@ -136,11 +138,12 @@ def check(prefix: Path) -> Index:
 
 def _check_documents(path: Path, index: Index) -> None:
     indices = index.document_indices
-    rises = all(
-        (np.diff(indices[start : start + _CHUNK_ENTRIES + 1]) >= 0).all()
-        for start in range(0, len(indices), _CHUNK_ENTRIES)
-    )
-    if not len(indices) or indices[0] != 0 or indices[-1] != index.sequences or not rises:
+    is_right = len(indices) > 0 and indices[0] == 0 and indices[-1] == index.sequences
+    for start in range(0, len(indices), _CHUNK_ENTRIES):
+        # one more, so that the step into the next chunk is looked at too
+        if (np.diff(indices[start : start + _CHUNK_ENTRIES + 1]) < 0).any():
+            is_right = False
+    if not is_right:
         raise DataError(f"{path}: document indices do not rise from 0 to the {index.sequences:,} sequences; {_AGAIN}")
 
 
@@ -151,6 +154,7 @@ def _check_sequences(path: Path, index: Index) -> None:
         if (lengths < 0).any():
             number = start + int((lengths < 0).argmax())
             raise DataError(f"{path}: sequence {number} has a negative length; {_AGAIN}")
+        # pointers within the chunk start from 0
         wanted = first_byte + pointers(lengths, index.dtype.itemsize)
         wrong = index.sequence_pointers[start : start + _CHUNK_ENTRIES] != wanted
         if wrong.any():

@@ -35,32 +35,45 @@ def data_prefix(config: RunConfig, model: str) -> Path:
 
     Raises UnusableError for a data set that does not exist and cannot be made here.
     """
-    if config.dataset not in HUB_DATASETS and (config.dataset_repo or config.dataset_config or config.dataset_revision):
+    # they would be ignored in silence
+    names_repository = config.dataset_repo or config.dataset_config or config.dataset_revision
+    if names_repository and config.dataset not in HUB_DATASETS:
         raise UnusableError(
             f"DATASET={config.dataset}: does not come from a repository; set DATASET=hub, or leave DATASET_REPO, "
             "DATASET_CONFIG and DATASET_REVISION at auto"
         )
     size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
     if config.dataset == "synth":
-        tokenizer = f"_{_digest(config.tokenizer)}" if config.tokenizer else ""
-        return config.data_dir / f"synth_seed{config.seed}_{size}{tokenizer}" / "text"
+        folder = f"synth_seed{config.seed}_{size}"
+        if config.tokenizer:
+            folder += f"_{_digest(config.tokenizer)}"
+        return config.data_dir / folder / "text"
     if config.dataset in HUB_DATASETS:
-        if config.dataset == "hub" and not config.dataset_repo:
-            raise UnusableError("DATASET=hub: no repository given; set DATASET_REPO=owner/name")
-        named = config.dataset if config.dataset != "hub" else str(config.dataset_repo).replace("/", "--")
-        return _made_here(config, model, f"{named}_{_tokenizer_name(config, model)}_{size}", ())
+        name = config.dataset
+        if name == "hub":
+            if not config.dataset_repo:
+                raise UnusableError("DATASET=hub: no repository given; set DATASET_REPO=owner/name")
+            name = config.dataset_repo.replace("/", "--")
+        return _made_here(config, model, f"{name}_{_tokenizer_name(config, model)}_{size}", ())
+    # a ready pair stays where it is, and nothing is written beside it
     if is_pair(config.dataset):
         return _absolute(config.dataset)
-    paths = text_paths(config.dataset)
-    files = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "_", _absolute(config.dataset).name.split(".", 1)[0]) or "text"
-    return _made_here(config, model, f"{stem}_{_tokenizer_name(config, model)}", files)
+    files = []
+    for path in text_paths(config.dataset):
+        # size and time stand for the content, so that a path can be known without reading the text
+        status = path.stat()
+        files.append((str(path), status.st_size, status.st_mtime_ns))
+    stem = _plain(_absolute(config.dataset).name.split(".", 1)[0]) or "text"
+    return _made_here(config, model, f"{stem}_{_tokenizer_name(config, model)}", tuple(files))
 
 
 def tokenizer_folder(config: RunConfig, prefix: Path) -> Path:
     """Return the folder of the tokenizer of a data set: the one that TOKENIZER names, or the one beside the data."""
-    named = Path(config.tokenizer or "").expanduser()
-    return named if config.tokenizer and named.is_dir() else prefix.parent / "tokenizer"
+    if config.tokenizer:
+        folder = Path(config.tokenizer).expanduser()
+        if folder.is_dir():
+            return folder
+    return prefix.parent / "tokenizer"  # a copy, of a name on the hub too
 
 
 def is_made_here(config: RunConfig) -> bool:
@@ -81,20 +94,21 @@ def text_paths(dataset: str) -> list[Path]:
     """
     path = _absolute(dataset)
     if path.is_dir():
-        found = [file for file in path.rglob("*") if file.is_file()]
+        candidates = list(path.rglob("*"))
     elif path.is_file():
-        found = [path]
+        candidates = [path]
     else:
-        found = [file for name in glob.glob(str(path), recursive=True) if (file := Path(name)).is_file()]  # noqa: PTH207
-    if not found:
+        candidates = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207
+    files = sorted(candidate for candidate in candidates if candidate.is_file())
+    if not files:
         raise UnusableError(
             f"DATASET={dataset}: no such file, and neither {path}.bin nor {path}.idx exists; allowed: bc, c4, hub, "
             "synth, a text (.jsonl, .parquet, .txt, a folder or a glob of them), or the prefix of a .bin/.idx pair"
             f"{did_you_mean(dataset, ('synth', *HUB_DATASETS))}"
         )
-    if found == [path] and path.suffix in (".bin", ".idx"):
+    if files == [path] and path.suffix in (".bin", ".idx"):
         raise UnusableError(f"DATASET={dataset}: got a file of a pair, wanted its prefix; leave out {path.suffix}")
-    return sorted(found)
+    return files
 
 
 def _absolute(dataset: str) -> Path:
@@ -102,11 +116,16 @@ def _absolute(dataset: str) -> Path:
 
 
 def _made_here(config: RunConfig, model: str, name: str, files: tuple[object, ...]) -> Path:
+    # the digest is that of the text of this tuple: another form of it gives every prepared data set another path
     settings = tuple((field, getattr(config, field)) for field in TEXT_SETTINGS)
-    hub = (config.dataset_repo, config.dataset_config) if config.dataset in HUB_DATASETS else ()
-    size = config.samples or (tokens_needed(config) if hub else "all")
+    hub: tuple[object, ...] = ()
+    size: object = config.samples
+    if config.dataset in HUB_DATASETS:
+        hub = (config.dataset_repo, config.dataset_config)
+        size = size or tokens_needed(config)
     tokenizer = model if config.tokenizer is None else None
-    return config.data_dir / f"{name}_{_digest((config.dataset, settings, hub, size, tokenizer, files))}" / "text"
+    digest = _digest((config.dataset, settings, hub, size or "all", tokenizer, files))
+    return config.data_dir / f"{name}_{digest}" / "text"
 
 
 def _tokenizer_name(config: RunConfig, model: str) -> str:
@@ -114,10 +133,13 @@ def _tokenizer_name(config: RunConfig, model: str) -> str:
     if config.tokenizer is None:
         return model
     parts = Path(config.tokenizer).parts
-    # owner/name in full; of a folder only the last part
-    return (
-        re.sub(r"[^A-Za-z0-9._-]+", "_", "--".join(parts if len(parts) == 2 else parts[-1:])).strip("_") or "tokenizer"
-    )
+    if len(parts) != 2:  # owner/name in full; of a folder only the last part
+        parts = parts[-1:]
+    return _plain("--".join(parts)).strip("_") or "tokenizer"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
 def _digest(identity: object) -> str:

@@ -44,6 +44,7 @@ def detect_platform(environ: Mapping[str, str], torch_module: Any = None) -> str
     wanted = environ.get("PLATFORM", "")
     if wanted and wanted not in PLATFORMS:
         raise HardwareError(f"PLATFORM: got {wanted!r}, wanted {', '.join(PLATFORMS)}; unset it to detect the platform")
+    # a GPU of any machine may be left unused, also an unknown kind
     if wanted == "cpu":
         return wanted
     found = _visible_platform(torch_module or _import_torch())
@@ -65,10 +66,12 @@ def gpu_info(platform: str, device_count: int, torch_module: Any = None) -> dict
     torch = torch_module or _import_torch()
     values = _cpu_values() if platform == "cpu" else _gpu_values(platform, torch)
     values |= {"device_count": device_count, "pytorch_version": str(torch.__version__)}
-    return {
-        **{key: value.value if isinstance(value, _Noted) else value for key, value in values.items()},
-        "reasons": {key: value.reason for key, value in values.items() if isinstance(value, _Noted)},
-    }
+    reasons = {}
+    for key, value in values.items():
+        if isinstance(value, _Noted):
+            values[key] = value.value
+            reasons[key] = value.reason
+    return {**values, "reasons": reasons}
 
 
 def visible_gpus(platform: str, torch_module: Any = None) -> int | None:
@@ -86,9 +89,8 @@ def visible_device(platform: str, torch_module: Any = None) -> str | None:
     if not visible_gpus(platform, torch_module):
         return None
     torch = torch_module or _import_torch()
-    *_, device = _identified(
-        torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0), is_amd=platform == "amd"
-    )
+    name, properties = torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0)
+    _, _, device = _identified(name, properties, is_amd=platform == "amd")
     return short_name(device) if device else None
 
 
@@ -110,6 +112,7 @@ def _import_torch() -> Any:
 def _visible_platform(torch: Any) -> str:
     if torch.cuda.is_available():
         return "amd" if torch.version.hip else "nvd"
+    # torch knows more kinds than CUDA and ROCm (XPU, MPS, Gaudi)
     if not torch.accelerator.is_available():
         return "cpu"
     kind = torch.accelerator.current_accelerator().type
@@ -131,6 +134,7 @@ def _cpu_values() -> dict[str, Any]:
 
 
 def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
+    # one name stands for the job in every table, so that mixed GPUs cannot be measured
     names = sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
     if _visible_platform(torch) != platform or len(names) != 1:
         raise HardwareError(
@@ -139,49 +143,63 @@ def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
         )
     properties = torch.cuda.get_device_properties(0)
     is_amd = platform == "amd"
-    identified, why = attempt(lambda: _identified(names[0], properties, is_amd=is_amd))
+    # a driver may raise here after a complete measurement
+    identified, reason = attempt(lambda: _identified(names[0], properties, is_amd=is_amd))
     name, taken_for, device = identified or (names[0], "", None)
+    memory_gb = _gigabytes(properties.total_memory)
+    values: dict[str, Any] = {
+        "device_name": name or _Noted("torch gives no name"),
+        "total_memory_gb": memory_gb,
+        "software_stack": "rocm" if is_amd else "cuda",
+        "software_version": (torch.version.hip if is_amd else torch.version.cuda) or _Noted("torch does not say"),
+    }
     if taken_for:
         print(f"note: device: {taken_for}", file=sys.stderr)
-    version = torch.version.hip if is_amd else torch.version.cuda
-    units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
-    unknown = why or f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
-    driver_version, why = attempt(_amd_driver_version if is_amd else _nvidia_driver_version)
-    return {
-        "device_name": _Noted(taken_for, name) if taken_for else name or _Noted("torch gives no name"),
-        "total_memory_gb": memory_gb,
-        "gpu_cores": device.cores if device else _Noted(unknown),
-        "software_stack": "rocm" if is_amd else "cuda",
-        "software_version": version or _Noted("torch does not say"),
-        "driver_version": _Noted(why) if why else driver_version,
-    }
+        values["device_name"] = _Noted(taken_for, name)
+    if device:
+        values["gpu_cores"] = device.cores
+    else:
+        units = int(properties.multi_processor_count)
+        unknown = f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
+        values["gpu_cores"] = _Noted(reason or unknown)
+    driver_version, reason = attempt(_amd_driver_version if is_amd else _nvidia_driver_version)
+    values["driver_version"] = _Noted(reason) if reason else driver_version
+    return values
 
 
 def _identified(name: str, properties: Any, *, is_amd: bool) -> tuple[str, str, Device | None]:
     """Return the name of the board, what it was taken for by if the driver's name is a generic one, and its figures."""
-    units, memory_gb, taken_for = int(properties.multi_processor_count), _gigabytes(properties.total_memory), ""
+    units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
     if not is_amd:
+        # an unknown architecture is no row of the table either
         per_unit = CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
-        return name, taken_for, find_device(name, memory_gb, units * per_unit) if per_unit else None
+        device = find_device(name, memory_gb, units * per_unit) if per_unit else None
+        return name, "", device
     architecture, cores = str(getattr(properties, "gcnArchName", "")), units * STREAM_PROCESSORS_PER_CU
     board = recognised(name, architecture, memory_gb, cores)
-    if board is not None:
-        taken_for = f"named {name!r}; taken for {board} by {architecture}, {units} compute units, {memory_gb} GB"
-    return board or name, taken_for, find_device(board or name, memory_gb, cores)
+    if board is None:
+        return name, "", find_device(name, memory_gb, cores)
+    taken_for = f"named {name!r}; taken for {board} by {architecture}, {units} compute units, {memory_gb} GB"
+    return board, taken_for, find_device(board, memory_gb, cores)
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    text = cpuinfo.read_text(encoding="utf8", errors="replace") if cpuinfo.exists() else ""
-    found = re.search(r"^model name\s*:[ \t]*(\S.*)$", text, re.MULTILINE)
-    return found[1].strip() if found else python_platform.processor()  # ARM kernels give no model name
+    if cpuinfo.exists():
+        text = cpuinfo.read_text(encoding="utf8", errors="replace")
+        model = re.search(r"^model name\s*:[ \t]*(\S.*)$", text, re.MULTILINE)
+        if model:  # ARM kernels give none
+            return model[1].strip()
+    return python_platform.processor()
 
 
 def _nvidia_driver_version() -> str | _Noted:
     output = _run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     if isinstance(output, _Noted):
         return output
-    versions = set(output.split())
-    return versions.pop() if len(versions) == 1 else _Noted(f"nvidia-smi: got {output!r}, wanted one version")
+    versions = set(output.split())  # a line for each GPU
+    if len(versions) != 1:
+        return _Noted(f"nvidia-smi: got {output!r}, wanted one version")
+    return versions.pop()
 
 
 def _amd_driver_version(module_version: Path = Path("/sys/module/amdgpu/version")) -> str | _Noted:

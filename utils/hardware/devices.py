@@ -61,22 +61,25 @@ class Device:
 
 
 def _board(row: Mapping[str, Any], documents: Mapping[str, str]) -> Device:
-    other = (*NUMBERS, "driver_memory_mib", "remark")
-    given: dict[str, Any] = {key: value for key, value in row.items() if key not in other}
-    given |= {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
-    figures = {number: row[number] for number in NUMBERS}
-    if "driver_memory_mib" in row:
+    given: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for key, value in row.items():
+        if key in NUMBERS:
+            given[key], source = value
+            sources[key] = source.format_map(documents)
+        elif key not in ("driver_memory_mib", "remark"):
+            given[key] = tuple(value) if isinstance(value, list) else value
+    if "driver_memory_mib" in row:  # what a driver reports is worth more than the datasheet
         size, source = row["driver_memory_mib"]
-        figures["memory_gb"] = size * MIB / BYTES_PER_GB, source
-    given["sources"] = {number: source.format_map(documents) for number, (_, source) in figures.items()}
-    return Device(**given, **{number: value for number, (value, _) in figures.items()})
+        given["memory_gb"] = size * MIB / BYTES_PER_GB
+        sources["memory_gb"] = source.format_map(documents)
+    return Device(sources=sources, **given)
 
 
 _TABLE = json.loads(Path(__file__).with_name("boards.json").read_text(encoding="utf8"))
 DEVICES: tuple[Device, ...] = tuple(_board(row, _TABLE["documents"]) for row in _TABLE["boards"])
-SHORT_NAMES: Mapping[str, Device] = {
-    short: next(board for board in DEVICES if board.name == name) for short, name in _TABLE["short_names"].items()
-}
+_BY_NAME = {board.name: board for board in DEVICES}
+SHORT_NAMES: Mapping[str, Device] = {short: _BY_NAME[name] for short, name in _TABLE["short_names"].items()}
 """The board that a short name means: that of machines with eight where there are several, with the larger memory."""
 GENERIC = ("", "amd radeon graphics", "amd instinct")
 """Names, in small letters, that AMD's driver gives to boards that its list of names (libdrm, amdgpu.ids) does not have,
@@ -92,8 +95,11 @@ def recognised(name: str, architecture: str, total_memory_gb: float, cores: int)
     if " ".join(name.split()).casefold() not in GENERIC:
         return None
     family = architecture.partition(":")[0]
-    parts = [(board, _one_torch_device(board)) for board in DEVICES if board.architecture == family]
-    fitting = [board for board, part in parts if part.cores == cores and _fits_memory(part, total_memory_gb)]
+    fitting = []
+    for board in DEVICES:
+        device = _one_torch_device(board)
+        if board.architecture == family and device.cores == cores and _fits_memory(device, total_memory_gb):
+            fitting.append(board)
     return fitting[0].names[0] if len(fitting) == 1 else None
 
 
@@ -111,15 +117,17 @@ def find_device(name: str, total_memory_gb: float | None = None, cores: int | No
     """
     wanted = _without_vendor(" ".join(name.split()))
     for board in DEVICES:
-        proofs = (
-            (board.names, True),
-            (board.names_with_memory, total_memory_gb is not None),
-            (board.names_with_cores, cores is not None),
-        )
-        is_proven = next((is_enough for names, is_enough in proofs if wanted in map(_without_vendor, names)), False)
+        # a name that several boards share counts only with the number that tells them apart
+        names = board.names
+        if total_memory_gb is not None:
+            names += board.names_with_memory
+        if cores is not None:
+            names += board.names_with_cores
+        if wanted not in [_without_vendor(name) for name in names]:
+            continue
         device = _one_torch_device(board)
         fits_memory = total_memory_gb is None or _fits_memory(device, total_memory_gb)
-        if is_proven and fits_memory and cores in (None, device.cores):
+        if fits_memory and cores in (None, device.cores):
             return device
     return None
 
@@ -128,13 +136,19 @@ def named(name: str) -> Device | None:
     """Return the torch device of a short name, a row's name or a driver's name; None if the table has none."""
     wanted = " ".join(name.split()).casefold()
     by_name = {short.casefold(): board for short, board in SHORT_NAMES.items()}
+    # after the short names, which may not hide the full one
     by_name |= {board.name.casefold(): board for board in DEVICES}
-    return _one_torch_device(by_name[wanted]) if wanted in by_name else find_device(name)
+    if wanted in by_name:
+        return _one_torch_device(by_name[wanted])
+    return find_device(name)
 
 
 def short_name(device: Device) -> str | None:
     """Return the short name of a torch device; None if it has none, as the PCIe boards."""
-    return next((short for short, board in SHORT_NAMES.items() if _one_torch_device(board) == device), None)
+    for short, board in SHORT_NAMES.items():
+        if _one_torch_device(board) == device:
+            return short
+    return None
 
 
 def _without_vendor(name: str) -> str:
@@ -150,5 +164,11 @@ def _one_torch_device(board: Device) -> Device:
     parts = board.torch_devices_per_board
     if parts == 1:
         return board
-    part = {number: value / parts for number in NUMBERS if (value := getattr(board, number)) is not None}
-    return replace(board, name=f"{board.name} (one of {parts} dies)", **part | {"cores": board.cores // parts})
+    shares: dict[str, Any] = {}
+    for number in NUMBERS:
+        value = getattr(board, number)
+        if value is not None:
+            shares[number] = value / parts
+    # a whole number again
+    shares["cores"] = board.cores // parts
+    return replace(board, name=f"{board.name} (one of {parts} dies)", **shares)

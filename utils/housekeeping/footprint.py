@@ -43,6 +43,7 @@ def mark(folder: Path, kind: str) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # an existing marker stays: the first use decides the kind
         if not write_json(OURS | {"kind": kind}, folder / MARKER, replace=False):
             with opened(folder) as directory:
                 read_marker(directory, str(folder))
@@ -53,8 +54,10 @@ def mark(folder: Path, kind: str) -> None:
 @contextmanager
 def opened(folder: Path | str, directory: int | None = None) -> Iterator[int]:
     """Yield the descriptor of a folder; one in an open `directory` may not be a link. Raises OSError."""
-    no_link = 0 if directory is None else os.O_NOFOLLOW
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | no_link, dir_fd=directory)
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    if directory is not None:
+        flags |= os.O_NOFOLLOW
+    descriptor = os.open(folder, flags, dir_fd=directory)
     try:
         yield descriptor
     finally:
@@ -71,9 +74,10 @@ def read_marker(directory: int, where: str) -> str:
             content = json.loads(file.read(LARGEST_MARKER_BYTES))
     except FileNotFoundError as error:
         raise FootprintError(f"{where}: has no {MARKER} file, so this suite has not written there; {ADOPT}") from error
+    # json raises RecursionError for what is too deep
     except (OSError, ValueError, RecursionError) as error:
         raise FootprintError(f"{where}/{MARKER}: is damaged or not ours ({error}); look at it yourself") from error
-    if not isinstance(content, dict) or {key: content.get(key) for key in OURS} != OURS:
+    if not isinstance(content, dict) or not OURS.items() <= content.items():
         raise FootprintError(f"{where}/{MARKER}: is not ours, wanted {json.dumps(OURS)[1:-1]}; look at it yourself")
     if content.get("kind") not in (OUTPUT, DATA):
         raise FootprintError(f"{where}/{MARKER}: got kind {content.get('kind')!r}, wanted {OUTPUT} or {DATA}")
@@ -112,12 +116,16 @@ def locked(directory: int, where: str, *, create: bool = True) -> Iterator[int]:
         try:
             while create or LOCK in os.listdir(directory):
                 # opened for writing, as NFS requires for a lock
-                flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CREAT * create
+                flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+                if create:
+                    flags |= os.O_CREAT
                 descriptor = os.open(LOCK, flags, 0o644, dir_fd=directory)
                 stack.callback(os.close, descriptor)
                 _flock(descriptor, where)
-                with suppress(FileNotFoundError):  # purge removes the file: look whether it is still there
-                    if os.path.samestat(os.fstat(descriptor), os.stat(LOCK, dir_fd=directory, follow_symlinks=False)):
+                # purge removes the file while it holds the lock: the one that is locked may have no name any more
+                with suppress(FileNotFoundError):
+                    named = os.stat(LOCK, dir_fd=directory, follow_symlinks=False)
+                    if os.path.samestat(os.fstat(descriptor), named):
                         break
         except OSError as error:
             raise FootprintError(f"{where}/{LOCK}: cannot be locked ({error.strerror})") from error
@@ -131,7 +139,9 @@ def _flock(descriptor: int, where: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        who = os.fsdecode(b"process %b on %b" % holder.group("process", "host")) if holder["process"] else "a process"
+        who = "a process"
+        if holder["process"]:
+            who = os.fsdecode(b"process %b on %b" % holder.group("process", "host"))
         raise FootprintError(
             f"{where}: {who} is at work there; wait for it to end, or name another OUTPUT_DIR"
         ) from error

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from utils.frameworks import FRAMEWORKS
 from utils.housekeeping.footprint import DATA, LOCK, FootprintError, open_file, opened, read_marker
@@ -45,13 +45,12 @@ _JSON = {
     "sweep": ("", {"sweep_version", "points"}),
     "text": ("text.json", {"tokens", "bin_sha256", "idx_sha256"}),
 }
-"""Keys of the JSON by which a kind is recognised where there is no list, and its name where other files of the kind are
-written together with it."""
-_OF_A_LOG = (
-    rb"(?m)^" + raw_samples.PREFIX.encode() + rb"|iteration +\d+/ *\d+ \|",
-    rb"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ",
-)
-"""In the log of a job, which may be that of Primus, and at the beginning of that of a matrix."""
+"""For each kind that is recognised by a JSON where there is no list: the name of the JSON that is written beside the
+other files of that kind (empty where each file is a JSON itself), and the keys that the JSON has."""
+_OF_JOB_LOG = rb"(?m)^" + raw_samples.PREFIX.encode() + rb"|iteration +\d+/ *\d+ \|"
+"""A line in the log of a job, which may be that of Primus."""
+_OF_MATRIX_LOG = rb"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
+"""The beginning of the log of a matrix."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,10 @@ class Entry:
 
     def __str__(self) -> str:
         """Return the path on one line, with escapes for unusual characters and a slash after a folder."""
-        path = self.path + "/" * self.is_folder
-        return path if path.isascii() and path.isprintable() else ascii(path)
+        path = f"{self.path}/" if self.is_folder else self.path
+        if path.isascii() and path.isprintable():
+            return path
+        return ascii(path)
 
 
 def entries(
@@ -89,13 +90,16 @@ def entries(
     `is_strict`, a file may have changed since the suite wrote it, or be recognised by its content alone.
     """
     with os.scandir(directory) as scanned:
-        found = sorted((one.name + "/" * one.is_dir(follow_symlinks=False), one.name) for one in scanned)
-    for key, name in found:
+        folders = {entry.name: entry.is_dir(follow_symlinks=False) for entry in scanned}
+    # a folder is sorted as `name/`, so that the paths of the whole listing are in order
+    for name in sorted(folders, key=lambda name: f"{name}/" if folders[name] else name):
+        kind: str | None = None
         with ExitStack() as stack, suppress(FileNotFoundError):  # removed meanwhile
             # only now, so that what has replaced a file meanwhile is compared with the list
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            kind, inner = layout.kind_of(name) if key == name else None, layout.layout_of(name)
-            if key == name:
+            inner = layout.layout_of(name)
+            if not folders[name]:
+                kind = layout.kind_of(name)
                 foreign = _why_foreign(directory, path + name, status, kind, listed, is_strict)
             elif inner is None:
                 foreign = "a folder that the suite does not make here"
@@ -105,45 +109,55 @@ def entries(
                     inside = stack.enter_context(opened(name, directory))
                     foreign = _why_not_entered(directory, inside, inner, path + name, listed, is_strict)
                     if foreign is None:
-                        yield from entries(inside, inner, listed, path + key, is_strict=is_strict)
+                        yield from entries(inside, inner, listed, f"{path}{name}/", is_strict=is_strict)
             yield Entry(path + name, directory, name, kind, status, foreign)
 
 
 def _why_not_entered(
     directory: int, inside: int, layout: Layout, path: str, listed: OnList, is_strict: bool
 ) -> str | None:
+    # a mount inside belongs to whoever mounted it
     if os.fstat(inside).st_dev != os.fstat(directory).st_dev:
         return "another file system is mounted there"
+    # else each name in it would be reported as an error of its own
     if not os.access(".", os.X_OK, dir_fd=inside):
         return "cannot be searched (Permission denied)"
     if MARKER in os.listdir(inside):
         try:
-            is_data = read_marker(inside, "") == DATA
+            marked = read_marker(inside, "")
         except FootprintError:
             return f"has a {MARKER} file that is damaged or not ours"
-        return "prepared data, for --with-data" if is_data else "an OUTPUT_DIR of its own"
-    if path in (listed or {}):
+        return "prepared data, for --with-data" if marked == DATA else "an OUTPUT_DIR of its own"
+    if listed is not None:
+        if path in listed:
+            return None
+        if is_strict:
+            return f"nothing in it is {ON_LIST}"
+    if not layout.is_named_by_user:
         return None
-    if listed is not None and is_strict:
-        return f"nothing in it is {ON_LIST}"
-    content = entries(inside, layout, listed, f"{path}/", is_strict=is_strict)
-    if layout.is_named_by_user and all(entry.kind != "result" or entry.foreign for entry in content):
-        return "nothing in it is the suite's"
-    return None
+    for entry in entries(inside, layout, listed, f"{path}/", is_strict=is_strict):
+        if entry.kind == "result" and entry.foreign is None:
+            return None
+    return "nothing in it is the suite's"
 
 
 def _why_foreign(
     directory: int, path: str, status: os.stat_result, kind: str | None, listed: OnList, is_strict: bool
 ) -> str | None:
+    if stat.S_ISLNK(status.st_mode):
+        return "a symbolic link"
     if not stat.S_ISREG(status.st_mode):
-        return "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        return "no regular file"
     if kind is None:
         return "a name that the suite does not write here"
+    if kind in MARKS or kind == "temporary":
+        return None
     state = None if listed is None else listed.get(path)
-    if kind in (*MARKS, "temporary") or (state is not None and (not is_strict or state.fits(status))):
+    if state is not None and (not is_strict or state.fits(status)):
         return None
     if listed is not None and is_strict:
         return "changed since the suite wrote it" if state else f"not {ON_LIST}"
+    # without a list, and for an archive of copied results, the content decides
     try:
         return _why_unlike(directory, path, kind, is_alone=listed is not None)
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
@@ -160,21 +174,35 @@ def _why_unlike(directory: int, path: str, kind: str, *, is_alone: bool) -> str 
         with open_file(directory, name) as file:
             return None if has_our_end(file) else "a zip file of somebody else, or a damaged one"
     beside, keys = _JSON.get(kind, ("", set()))
-    told = name if is_alone or name.endswith((".png", ".env")) else beside or name
-    if told.endswith(".json") and keys:
-        with open_file(directory, told) as file:
+    is_told_by_itself = is_alone or name.endswith((".png", ".env"))
+    if is_told_by_itself or not beside:
+        beside = name
+    if beside.endswith(".json") and keys:
+        with open_file(directory, beside) as file:
             content = json.loads(file.read(LARGEST_BYTES))
         if not isinstance(content, dict) or not keys <= content.keys():
-            return f"{told} is not the suite's"
+            return f"{beside} is not the suite's"
         if kind == "result":
-            own = result_name(*(content[key] for key in ("platform", "framework", "model", "run")))
-            own = f"{content['label']}/{own}".lstrip("/")
-            if re.sub(rf"\b{SUPERSEDED}/|_attempt[0-9]+(?=\.json$)", "", path) != own:
-                return f"holds the result {own}"
-    elif told.endswith((".png", ".env")) or is_alone:
-        mark = PNG_CHUNK if name.endswith(".png") else _OF_A_LOG[name == "matrix.log"] if kind == "log" else None
+            return _why_other_result(content, path)
+    elif is_told_by_itself:
+        mark = None
+        if name.endswith(".png"):
+            mark = PNG_CHUNK
+        elif kind == "log":
+            mark = _OF_MATRIX_LOG if name == "matrix.log" else _OF_JOB_LOG
         if mark is None or not _holds(directory, name, mark):
             return "nothing in it shows that the suite wrote it"
+    return None
+
+
+def _why_other_result(content: Mapping[str, Any], path: str) -> str | None:
+    """Return a reason if a result is of another job than its path says; that of a repeated job has an attempt in it."""
+    own = result_name(content["platform"], content["framework"], content["model"], content["run"])
+    if content["label"]:
+        own = f"{content['label']}/{own}"
+    # of a repeated job the earlier result is kept in a folder, under the name of its attempt
+    if re.sub(rf"\b{SUPERSEDED}/|_attempt[0-9]+(?=\.json$)", "", path) != own:
+        return f"holds the result {own}"
     return None
 
 
@@ -185,6 +213,7 @@ def _holds(directory: int, name: str, mark: bytes) -> bool:
         while piece := file.read(PIECE_BYTES):
             if re.search(mark, before + piece):
                 return True
+            # a mark may lie across two pieces
             before = piece[-OVERLAP_BYTES:]
     return False
 
@@ -221,14 +250,20 @@ class Layout:
         """Return the kind of a file by its name, None if the suite does not write it here."""
         unfinished = re.fullmatch(rf"\.(.+)\.{_UNIQUE}", name, re.DOTALL)
         whole = unfinished[1] if unfinished else name
-        kind = next((kind for kind, names in self.files if re.fullmatch(names, whole)), None)
-        if unfinished and kind:
-            return None if kind.endswith("lock") else "temporary"
-        return kind
+        for kind, names in self.files:
+            if re.fullmatch(names, whole):
+                if not unfinished:
+                    return kind
+                # a lock is opened under its own name, so this file is somebody else's
+                return None if kind.endswith("lock") else "temporary"
+        return None
 
     def layout_of(self, name: str) -> Layout | None:
         """Return the layout of the folder `name`, None if the suite does not make it here."""
-        return next((layout for names, layout in self.folders if re.fullmatch(names, name)), None)
+        for names, layout in self.folders:
+            if re.fullmatch(names, name):
+                return layout
+        return None
 
 
 def _nested(names: tuple[str, ...], layout: Layout) -> Layout:
@@ -305,7 +340,7 @@ _PROFILES = Layout(
     (("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),),  # of earlier versions
     ((rf"{_OF_LABEL}{_JOB}(?:_attempt[1-9][0-9]*)?", _PROFILE),),
 )
-_MARKS = tuple(zip(MARKS, map(re.escape, (MARKER, LIST, LOCK)), strict=True))
+_MARKS = (("marker", re.escape(MARKER)), ("list", re.escape(LIST)), ("lock", re.escape(LOCK)))
 OUTPUT_LAYOUT = Layout(
     (
         *_RESULTS,
@@ -335,7 +370,11 @@ _TOKENIZER = Layout(  # TOKENIZER_FILES of utils/provenance/digests.py, and sour
     )
 )
 _PARTS = Layout(  # of data/encoding/parts.py; the lock and the tokenizer are of data/encoding/pair.py
-    (("data", r"[0-9]{6,}\.(?:bin|lengths|json)|tokenizer\.json|manifest-[0-9a-f]{16}\.json"), ("data lock", "lock"))
+    (
+        ("data", r"[0-9]{6,}\.(?:bin|lengths|json)|tokenizer\.json|manifest-[0-9a-f]{16}\.json"),
+        ("data", r"[0-9]{6,}\.(?:reference|held)"),  # of earlier versions, whose run may have been killed
+        ("data lock", "lock"),
+    )
 )
 _DATA_SET = Layout(
     (("text", r"text\.(?:bin|idx|json|jsonl|source\.json)|\.text\.jsonl\.tprimat"),),

@@ -73,6 +73,7 @@ def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded 
     a folder, and a path with a symbolic link in it.
     """
     where = f"{key}={path}"
+    # from the root down, so that the first link is named
     for place in (*reversed(path.parents), path):
         if place.is_symlink():
             raise RefusedError(
@@ -82,17 +83,18 @@ def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded 
     try:
         directory = stack.enter_context(opened(path))
         parent = stack.enter_context(opened("..", directory))
+        # the path is checked after opening: what is open cannot be exchanged any more
         if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(directory), path.lstat()):
             raise RefusedError(f"{where}: changed while this ran")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise RefusedError(f"{where}: cannot be opened as a folder ({error.strerror})") from error
-    for place, what in _protected():
+    for place, description in _protected():
         # the folders themselves and not their paths: one folder can have several paths
         with suppress(OSError):  # a missing folder cannot be the open one
             if os.path.samestat(os.fstat(directory), place.stat()):
-                raise RefusedError(f"{where}: is {what}; name the folder that holds the results")
+                raise RefusedError(f"{where}: is {description}; name the folder that holds the results")
     points: set[bytes] = set()
     with suppress(OSError):  # there may be no /proc; in the kernel's list, proc(5), is a bind mount too
         for line in MOUNTS.read_bytes().splitlines():
@@ -103,23 +105,30 @@ def _guarded(stack: ExitStack, key: str, path: Path, layout: Layout) -> Guarded 
 
 
 def _protected() -> Iterator[tuple[Path, str]]:
+    places = [(Path("/"), "the root of the file system")]
     homes = {os.environ.get("HOME", "")}
     with suppress(KeyError):  # in a container the user may have no entry
         homes.add(pwd.getpwuid(os.getuid()).pw_dir)
-    places = [(Path(home), "the home folder") for home in sorted(homes) if home.startswith("/")]
-    for place, what in [(Path("/"), "the root of the file system"), *places, (ROOT, "the checkout")]:
-        yield place, what
+    for home in sorted(homes):
+        if home.startswith("/"):
+            places.append((Path(home), "the home folder"))
+    places.append((ROOT, "the checkout"))
+    for place, description in places:
+        yield place, description
         for above in (*place.parents, *Path(os.path.realpath(place)).parents):
-            yield above, f"a folder that {what} is in"
+            yield above, f"a folder that {description} is in"
 
 
 def _refuse(folder: Guarded) -> None:
     """Refuse a folder without our marker, one made before there was a list, after printing what can be adopted."""
     footprint.read_marker(folder.directory, folder.where)
     if footprint.read_list(folder.directory, str(folder.path)) is None:
-        ours = [entry for entry in folder.entries(None) if _is_adoptable(entry)]
-        print(*(f"can be adopted: {entry}\n" for entry in ours), sep="", end="")
-        if ours:
+        is_any_adoptable = False
+        for entry in folder.entries(None):
+            if _is_adoptable(entry):
+                print(f"can be adopted: {entry}")
+                is_any_adoptable = True
+        if is_any_adoptable:
             raise RefusedError(f"{folder.where}: was made before the suite kept a list of its files; {footprint.ADOPT}")
 
 
@@ -143,12 +152,13 @@ def _is_adoptable(entry: Entry) -> bool:
 def _adopt(folder: Guarded) -> None:
     """Mark a folder, and add the files in it that are recognised by name and content to its list; print all others."""
     footprint.mark(folder.path, footprint.DATA if folder.layout is DATA_LAYOUT else footprint.OUTPUT)
-    found = list(folder.entries(None))
-    ours = [folder.path / entry.path for entry in found if _is_adoptable(entry)]
+    entries = list(folder.entries(None))
+    ours = [folder.path / entry.path for entry in entries if _is_adoptable(entry)]
     own_files.note(*ours)
-    for entry in found:
-        if entry.kind not in MARKS:
-            print(f"left {entry}: {entry.foreign}" if entry.foreign else f"adopted {entry}")
+    for entry in entries:
+        if entry.kind in MARKS:
+            continue
+        print(f"left {entry}: {entry.foreign}" if entry.foreign else f"adopted {entry}")
     print(f"{folder.path}: adopted {_counted(len(ours), 'file or folder')}; ./shell/purge.sh removes them")
 
 
@@ -160,26 +170,31 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
     """
     verb = "would remove" if is_dry_run else "removed"
     left: dict[str, str] = {}
-    sizes: list[int | None] = []
-    failures = 0
+    files = folders = size = failures = 0
     for entry in folder.entries(footprint.read_list(folder.directory, str(folder.path))):
         if any(os.path.samestat(entry.status, purged) for purged in gone):
             continue
-        reason = entry.foreign
-        if reason is None:
-            if entry.kind in MARKS or (entry.is_folder and any(path.startswith(f"{entry.path}/") for path in left)):
-                continue
-            try:
-                if not is_dry_run:
-                    (os.rmdir if entry.is_folder else os.unlink)(entry.name, dir_fd=entry.directory)
-            except OSError as error:
-                reason = f"could not be removed ({error.strerror})"
-                failures += 1
-        if reason is None:
-            print(f"{verb} {entry}")
-            sizes.append(None if entry.is_folder else entry.status.st_size)
+        if entry.foreign is not None:
+            left[entry.path] = f"{entry}: {entry.foreign}"
+            continue
+        # a folder comes after its content, so that what stays in it is known
+        is_needed = entry.is_folder and any(path.startswith(f"{entry.path}/") for path in left)
+        if is_needed or entry.kind in MARKS:
+            continue
+        try:
+            if not is_dry_run:
+                remove = os.rmdir if entry.is_folder else os.unlink
+                remove(entry.name, dir_fd=entry.directory)
+        except OSError as error:
+            left[entry.path] = f"{entry}: could not be removed ({error.strerror})"
+            failures += 1
+            continue
+        print(f"{verb} {entry}")
+        if entry.is_folder:
+            folders += 1
         else:
-            left[entry.path] = f"{entry}: {reason}"
+            files += 1
+            size += entry.status.st_size
     try:
         if not is_dry_run:
             # the list goes too: a file that comes later could have the identity of one that is gone
@@ -203,19 +218,19 @@ def _purge(folder: Guarded, gone: list[os.stat_result], *, is_dry_run: bool) -> 
             left[MARKER] = f"{MARKER}: marks the folder as the suite's while anything else is in it"
         else:
             gone.append(os.fstat(folder.directory))
-            sizes.append(None)
+            folders += 1
             print(f"{verb} ./")
-    print(*(f"left {line}\n" for line in left.values()), sep="", end="")
-    folders, files = sizes.count(None), [size for size in sizes if size is not None]
-    print(
-        f"{folder.path}: {verb} {_counted(len(files), 'file')} ({sum(files):,} bytes) and "
-        f"{_counted(folders, 'folder')}{f', left {len(left):,}' if left else ''}"
-    )
+    for line in left.values():
+        print(f"left {line}")
+    summary = f"{folder.path}: {verb} {_counted(files, 'file')} ({size:,} bytes) and {_counted(folders, 'folder')}"
+    if left:
+        summary += f", left {len(left):,}"
+    print(summary)
     return failures
 
 
 def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool, is_adopted: bool) -> int:
@@ -232,6 +247,7 @@ def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool, is_
                 _refuse(folder)
             if layout is not OUTPUT_LAYOUT:
                 _refuse_in_use(folder)
+        # all locks before the first removal
         for folder in folders:
             stack.enter_context(footprint.locked(folder.directory, str(folder.path), create=not is_dry_run))
         if is_adopted:
@@ -250,6 +266,7 @@ def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, 
     if os.path.realpath(data_dir) == os.path.realpath(output_dir):
         return [("OUTPUT_DIR", output_dir, Layout(data.files + output.files, data.folders + output.folders))]
     named = [("OUTPUT_DIR", output_dir, output), ("DATA_DIR", data_dir, data)]
+    # the inner folder must be gone before the outer one can be
     return sorted(named, key=lambda folder: -len(Path(os.path.normpath(folder[1])).parts))
 
 

@@ -51,9 +51,11 @@ def event_steps(path: Path) -> Iterator[IterationLine]:
             by_step.setdefault(event.step, {}).update(scalars)
     for timing, (framework, tags) in _FIELDS.items():
         steps = {step: scalars for step, scalars in by_step.items() if timing in scalars}
-        first = min(steps, default=1)
+        # Lightning counts from 0, the others from 1
+        counted_from_0 = 0 in steps
         for step, scalars in steps.items():
-            yield _iteration(path, framework, step + (first == 0), {timing: "step_time"} | tags, scalars)
+            number = step + 1 if counted_from_0 else step
+            yield _iteration(path, framework, number, {timing: "step_time"} | tags, scalars)
 
 
 def _iteration(
@@ -62,8 +64,12 @@ def _iteration(
     iteration = IterationLine(
         framework, f"TensorBoard events of {framework}", number, None, f"{path.name}, step {number}"
     )
-    for value, name in ((scalars[tag], name) for tag, name in tags.items() if tag in scalars):
+    for tag, name in tags.items():
+        value = scalars.get(tag)
+        if value is None:
+            continue
         if math.isfinite(value):
+            # the value is a float32: 24 bits, which are 7 digits
             shortened = float(f"{value:.{FLOAT32_DIGITS}g}")
             setattr(iteration, name, Printed(shortened, abs(value) * 2**-24, FLOAT32_DIGITS))
         else:

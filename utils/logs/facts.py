@@ -18,7 +18,7 @@ Value = int | float | str
 Found = Iterable[tuple[str, Value]]
 
 # Megatron-LM prints each argument as `  name ....... value` (training/arguments.py).
-_ARGUMENTS = {
+_WHOLE_ARGUMENTS = {
     "world_size": "world_size",
     "seq_length": "sequence_length",
     "global_batch_size": "global_batch_size",
@@ -30,9 +30,11 @@ _ARGUMENTS = {
     "expert_model_parallel_size": "ep",
     "data_parallel_size": "dp",
     "seed": "seed",
+    "lr_warmup_iters": "warmup_iters",
+}
+_ARGUMENTS = {
     "lr": "lr",
     "min_lr": "min_lr",
-    "lr_warmup_iters": "warmup_iters",
     "weight_decay": "weight_decay",
     "adam_beta1": "beta1",
     "adam_beta2": "beta2",
@@ -40,10 +42,6 @@ _ARGUMENTS = {
     "clip_grad": "clip_grad",
     "init_method_std": "init_std",
 }
-_WHOLE = (
-    *("world_size", "sequence_length", "global_batch_size", "micro_batch_size", "total_steps", "tp", "pp", "cp", "dp"),
-    *("ep", "seed", "warmup_iters"),
-)
 _SIZES = re.compile(
     r"\b(world|data-parallel|tensor-model-parallel|pipeline-model-parallel|context-parallel) size: (\d{1,9})(?=[,\s]|$)"
 )
@@ -59,7 +57,10 @@ _HOST = re.compile(r"\[NODE-\d+\(([^)\s]+)\)\]")
 _PLATFORMS = {"NVIDIA": "nvd", "AMD": "amd", "CPU": "cpu"}
 _ALLOCATOR = re.compile(r"\[Rank (\d+)\] \(after (\d+) iterations\) memory \((MB|GB)\) \|(.*)")
 _ALLOCATOR_KEYS = {
-    **{key: key for key in ("allocated", "max allocated", "reserved", "max reserved")},
+    "allocated": "allocated",
+    "max allocated": "max allocated",
+    "reserved": "reserved",
+    "max reserved": "max reserved",
     "mem-allocated-gigabytes": "allocated",
     "mem-max-allocated-gigabytes": "max allocated",
     "mem-reserved-gigabytes": "reserved",
@@ -75,12 +76,17 @@ def _end(match: re.Match[str]) -> Found:
 
 def _argument(match: re.Match[str]) -> Found:
     name, text = match.groups()
+    # a flag of its own for each precision
     if name in ("bf16", "fp16") and text == "True":
         yield "precision", name
-    key, printed = _ARGUMENTS.get(name), number(text)
-    value = whole_number(text) if key in _WHOLE else printed and printed.value
-    if key is not None and value is not None:
-        yield key, value
+    if name in _WHOLE_ARGUMENTS:
+        count = whole_number(text)
+        if count is not None:
+            yield _WHOLE_ARGUMENTS[name], count
+    elif name in _ARGUMENTS:
+        printed = number(text)
+        if printed is not None:
+            yield _ARGUMENTS[name], printed.value
 
 
 def _by_name(match: re.Match[str]) -> Found:
@@ -89,10 +95,17 @@ def _by_name(match: re.Match[str]) -> Found:
 
 def _mesh(match: re.Match[str]) -> Found:
     """Yield the number of GPUs of a torchtitan run and its parallel sizes."""
-    sizes = {name: int(size) for name, size in (pair.split("=") for pair in match[1].split(", "))}
-    if all(axis in sizes for axis in _MESH_AXES):
-        yield "world_size", math.prod(sizes[axis] for axis in _MESH_AXES)
-        yield from ((name, sizes[name]) for name in ("pp", "cp", "tp", "ep") if name in sizes)
+    sizes: dict[str, int] = {}
+    for pair in match[1].split(", "):
+        name, _, size = pair.partition("=")
+        sizes[name] = int(size)
+    if not sizes.keys() >= set(_MESH_AXES):
+        return
+    # torchtitan prints the mesh and no number of GPUs
+    yield "world_size", math.prod(sizes[axis] for axis in _MESH_AXES)
+    for name in ("pp", "cp", "tp", "ep"):
+        if name in sizes:
+            yield name, sizes[name]
 
 
 def _summary(match: re.Match[str]) -> Found:
@@ -101,22 +114,42 @@ def _summary(match: re.Match[str]) -> Found:
     if seconds is None or rate is None:
         return
     yield "train_runtime_seconds", seconds.value
+    # both were rounded when they were printed, so the number of steps is one of several
     low = (seconds.value - seconds.half_unit) * (rate.value - rate.half_unit)
     high = (seconds.value + seconds.half_unit) * (rate.value + rate.half_unit)
-    if total := whole_between(low, high):
+    total = whole_between(low, high)
+    if total:
         yield "total_steps", total
+
+
+def _world_sizes(match: re.Match[str]) -> Found:
+    """Yield the sizes in a line of Megatron, which may hold several of them."""
+    for name, size in _SIZES.findall(match.string):
+        yield _SIZE_NAMES[name], int(size)
+
+
+def _parameters_of_rank(match: re.Match[str]) -> Found:
+    yield f"parameters_of_rank_{match[1]}_{match[2]}", int(match[3])
+
+
+def _platform(match: re.Match[str]) -> Found:
+    yield "platform", _PLATFORMS[match[1]]
+
+
+def _out_of_memory(_: re.Match[str]) -> Found:
+    yield "out_of_memory", "memory ran out"
+
+
+def _parameters_in_billions(match: re.Match[str]) -> Found:
+    yield "parameters_in_billions", match[1]  # as text: its digits tell how far it was rounded
 
 
 _FORMS: tuple[tuple[str, str, Callable[[re.Match[str]], Found]], ...] = (
     ("exited with code", r"launcher exited with code (-?\d{1,9})", _end),
-    ("ut of memory", r"(?:CUDA|HIP) out of memory", lambda _: [("out_of_memory", "memory ran out")]),
-    ("] Step ", r"\[(NVIDIA|AMD|CPU)\] Step \d+/\d+ \|", lambda match: [("platform", _PLATFORMS[match[1]])]),
+    ("ut of memory", r"(?:CUDA|HIP) out of memory", _out_of_memory),
+    ("] Step ", r"\[(NVIDIA|AMD|CPU)\] Step \d+/\d+ \|", _platform),
     ("....", r"(?:^|\s)([a-z][a-z0-9_]+) \.{3,} ?(\S+)\s*$", _argument),
-    (
-        "world size:",
-        _SIZES.pattern,
-        lambda match: [(_SIZE_NAMES[name], int(size)) for name, size in _SIZES.findall(match.string)],
-    ),
+    ("world size:", _SIZES.pattern, _world_sizes),
     (
         "padded vocab",
         r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (?P<padded_vocab_size>\d{1,15})\)",
@@ -132,12 +165,12 @@ _FORMS: tuple[tuple[str, str, Callable[[re.Match[str]], Found]], ...] = (
         "of parameters on",
         r"number of parameters on \(tensor, pipeline\) model parallel rank "
         r"\((\d{1,9}), (\d{1,9})\): (\d{1,15})(?=\s|$)",
-        lambda match: [(f"parameters_of_rank_{match[1]}_{match[2]}", int(match[3]))],
+        _parameters_of_rank,
     ),
     (
         "parameters in billions",
         r"Total number of parameters in billions: ([\d.]+)(?=\s|$)",
-        lambda match: [("parameters_in_billions", match[1])],
+        _parameters_in_billions,
     ),
     ("device mesh", r"device mesh with parallelism: ((?:\w+=\d{1,9}, )*\w+=\d{1,9})(?!\d)", _mesh),
     (
@@ -151,11 +184,14 @@ _EVEN_IF_CUT_OFF = _FORMS[:3]
 """Forms whose facts cannot have lost a digit in an unfinished last line."""
 
 
-def facts(line: Line) -> Iterator[tuple[str, Value]]:
+def facts_of(line: Line) -> Iterator[tuple[str, Value]]:
     """Yield every fact in a line, by name; of an unfinished last line, only facts that cannot have lost a digit."""
-    for word, pattern, found in _FORMS if line.is_whole else _EVEN_IF_CUT_OFF:
-        if word in line.text and (match := re.search(pattern, line.text)):
-            yield from found(match)
+    for word, pattern, facts_in in _FORMS if line.is_whole else _EVEN_IF_CUT_OFF:
+        if word not in line.text:
+            continue
+        match = re.search(pattern, line.text)
+        if match:
+            yield from facts_in(match)
 
 
 def allocator_memory(line: Line) -> Iterator[Memory]:
@@ -163,17 +199,22 @@ def allocator_memory(line: Line) -> Iterator[Memory]:
 
     Its "MB" are 2^20 bytes (Megatron-LM, training/utils.py report_memory); Megatron Bridge's "gigabytes" are 1e9.
     """
-    if "iterations) memory" not in line.text or not (match := _ALLOCATOR.search(line.text)):
+    if "iterations) memory" not in line.text:
+        return
+    match = _ALLOCATOR.search(line.text)
+    if match is None:
         return
     rank, iteration, unit, body = match.groups()
     pieces = body.split("|")
-    for piece in pieces if line.is_whole else pieces[:-1]:
+    if not line.is_whole:
+        pieces.pop()
+    for piece in pieces:
         key, _, text = (part.strip() for part in piece.partition(":"))
-        if key in _ALLOCATOR_KEYS and (printed := number(text)):
-            gb = printed.value * (MEBIBYTE_IN_GB if unit == "MB" else 1.0)
-            yield Memory(
-                _ALLOCATOR_KEYS[key], gb, f"{text} {unit}, rank {rank} after {iteration} iterations", line.where
-            )
+        printed = number(text)
+        if key in _ALLOCATOR_KEYS and printed:
+            gb = printed.value * MEBIBYTE_IN_GB if unit == "MB" else printed.value
+            shown = f"{text} {unit}, rank {rank} after {iteration} iterations"
+            yield Memory(_ALLOCATOR_KEYS[key], gb, shown, line.where)
 
 
 def parameter_count(known: Mapping[str, Fact]) -> Fact | None:
@@ -184,5 +225,7 @@ def parameter_count(known: Mapping[str, Fact]) -> Fact | None:
     if not ranks or billions is None:
         return None
     count = sum(int(fact.value) for fact in ranks)
-    fits = abs(count / 1e9 - billions.value) <= billions.half_unit * (1 + 1e-9)
-    return Fact(count, ranks[0].where) if fits else None
+    # a log may hold the lines of some ranks only
+    if abs(count / 1e9 - billions.value) > billions.half_unit * (1 + 1e-9):
+        return None
+    return Fact(count, ranks[0].where)

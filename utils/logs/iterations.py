@@ -60,6 +60,7 @@ _TFLOPS = "throughput per GPU (TFLOP/s/GPU)"
 _TFLOPS_D = "compute per GPU (TFLOP/s/GPU)"
 _HIP = "hip mem usage/free/total/usage_ratio"
 _ROCM = "rocm mem usage/free/total/usage_ratio"
+_MEMORY_SOURCES = {_HIP: "hip", _ROCM: "rocm-smi"}
 
 
 def iterations(line: Line) -> Iterator[IterationLine]:
@@ -75,7 +76,8 @@ def _starts(text: str) -> Iterator[re.Match[str]]:
     """Yield the starts of iterations; searching the word first is many times as fast as the pattern alone."""
     at = text.find(_WORD)
     while at >= 0:
-        if match := _START.match(text, at):
+        match = _START.match(text, at)
+        if match:
             yield match
         at = text.find(_WORD, at + 1)
 
@@ -89,6 +91,7 @@ class _Fields:
         self.values: dict[str, str] = {}
         self.twice: list[str] = []
         """Contradictions in the line, in words."""
+        # a last piece without a bar behind it may have lost its end
         for piece in pieces if is_closed else pieces[:-1]:
             key, colon, value = piece.partition(":")
             key, value = " ".join(key.split()), value.strip()
@@ -102,7 +105,8 @@ class _Fields:
         """
         for key in keys:
             if key in self.values:
-                return number(self.values[key].partition("/")[0].partition(" (avg")[0], power)
+                now = self.values[key].partition("/")[0].partition(" (avg")[0]
+                return number(now, power)
         return None
 
     def not_finite(self, *keys: str) -> list[str]:
@@ -111,7 +115,9 @@ class _Fields:
 
     def counted(self, key: str) -> list[str]:
         """Return a key and its value in words, if that is a number above 0."""
-        return [f"{key}: {self.values[key]}"] if self.whole(key) else []
+        if not self.whole(key):
+            return []
+        return [f"{key}: {self.values[key]}"]
 
     def whole(self, key: str) -> int | None:
         """Return the integer of a key."""
@@ -121,6 +127,7 @@ class _Fields:
 def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> IterationLine:
     rank, time = _RANK.search(head), _TIME_HEAD.search(head)
     memory = tuple(_device_memory(fields, line.where))
+    # a log may have lost the prefix with the rank; fields that only Primus prints show it too
     is_primus = bool(rank or memory or {_TOKENS, _TOKENS_D} & fields.values.keys())
     has_microseconds = bool(time and time[1])
     return IterationLine(
@@ -153,7 +160,9 @@ def _primus_format(fields: _Fields, has_time: bool) -> str:
     usage = fields.values.get(_HIP) or fields.values.get(_ROCM, "")
     if "GiB" in usage:
         return "Primus B: trainer, GiB (v25.10 to v26.1)"
-    return "Primus A: trainer, GB (up to v25.10)" if "GB" in usage else "Primus A or B: trainer, without memory"
+    if "GB" in usage:
+        return "Primus A: trainer, GB (up to v25.10)"
+    return "Primus A or B: trainer, without memory"
 
 
 def _megatron_format(time: re.Match[str] | None) -> str:
@@ -166,26 +175,32 @@ def _device_memory(fields: _Fields, where: str) -> Iterator[Memory]:
     """Yield the memory of a rank's device. "GB" in these lines is bytes / 1024^3, as "GiB" is (191.69 of an MI300X)."""
     pieces = dict(fields.values)
     key, _, value = fields.last.partition(":")
+    # the last piece is complete if its form is: it ends with a percent sign
     pieces.setdefault(" ".join(key.split()), value)
     for key, value in pieces.items():
-        if "mem usage" not in key or not (match := _USAGE.match(value)):
+        match = _USAGE.match(value)
+        if "mem usage" not in key or match is None:
             continue
-        meaning = "hip" if key == _HIP else "rocm-smi" if key == _ROCM else "rocm-smi, fullest rank"
+        source = _MEMORY_SOURCES.get(key, "rocm-smi, fullest rank")
         used, unit, _, total, _ = match.groups()
-        for what, text in (("used", used), ("total", total)):
-            if printed := number(text):
-                yield Memory(f"device {what} ({meaning})", printed.value * GIBIBYTE_IN_GB, f"{text}{unit}", where)
+        for part, text in (("used", used), ("total", total)):
+            printed = number(text)
+            if printed:
+                yield Memory(f"device {part} ({source})", printed.value * GIBIBYTE_IN_GB, f"{text}{unit}", where)
 
 
 def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> IterationLine:
     def value(key: str) -> Printed | None:
         return rounded_to(NEMO_DIGITS, fields.first(key))
 
+    # both count from 0; the number in front restarts with each epoch
     step = fields.whole("global_step")
+    if step is None:
+        step = int(start[1])
     return IterationLine(
         framework=NEMO,
         format="NeMo / Lightning, 4 significant digits",
-        number=(int(start[1]) if step is None else step) + 1,
+        number=step + 1,
         total=int(start[2]) + 1,
         where=line.where,
         step_time=value("train_step_timing in s"),
@@ -204,7 +219,8 @@ def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> IterationLine:
 
 def _nemo_memory(fields: _Fields, where: str) -> Iterator[Memory]:
     for key, meaning in (("peak_memory_usage", "max reserved"), ("memory_allocated", "allocated")):
-        if printed := fields.first(key):
+        printed = fields.first(key)
+        if printed:
             yield Memory(f"{meaning} (rank 0)", printed.value / 1e9, f"{fields.values[key]} bytes", where)
 
 
@@ -213,9 +229,7 @@ _PAIR = re.compile(r"'(\w+)':\s*'?([^,'}\s]+)'?\s*[,}]")
 _TITAN_STEP = re.compile(r"(?<!validate )\bstep:\s*([\d,]+)\s+(?=loss:)")
 _TITAN_FIELD = re.compile(r"(\w+):\s*(\S+)(?=(\s)|$)")
 _TITAN_MEMORY = re.compile(r"([\d.]+)GiB\([\d.]+%\)")
-_PRIMUS_RANK = re.compile(r"rank-\d{1,9}/(\d{1,9})(?!\d)")
 _OURS = re.compile(r"\[\w+\] Step \d")
-_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def titan_steps(line: Line) -> Iterator[IterationLine]:
@@ -224,16 +238,22 @@ def titan_steps(line: Line) -> Iterator[IterationLine]:
         return
     for _, start, body, is_last in between(line.text, _TITAN_STEP.finditer(line.text)):
         is_closed = is_last and line.is_whole
-        values = {match[1]: match[2] for match in _TITAN_FIELD.finditer(body) if match[3] or is_closed}
+        values: dict[str, str] = {}
+        for field in _TITAN_FIELD.finditer(body):
+            if field[3] or is_closed:  # a space behind it shows that the value is whole
+                values[field[1]] = field[2]
         step = whole_number(start[1])
         if step is not None and ("tps" in values or "memory" in values):
             yield _titan_iteration(line, step, values)
 
 
 def _titan_iteration(line: Line, step: int, values: dict[str, str]) -> IterationLine:
-    rank = _PRIMUS_RANK.search(line.text)
-    memory = _TITAN_MEMORY.fullmatch(values.get("memory", ""))
-    gib = number(memory[1]) if memory else None
+    rank = _RANK.search(line.text)
+    memory: tuple[Memory, ...] = ()
+    reserved = _TITAN_MEMORY.fullmatch(values.get("memory", ""))
+    gib = number(reserved[1]) if reserved else None
+    if gib:
+        memory = (Memory("max reserved", gib.value * GIBIBYTE_IN_GB, f"{gib.value:g} GiB", line.where),)
     return IterationLine(
         framework=PRIM if rank else TORCHTITAN,
         format="torchtitan under Primus" if rank else "torchtitan",
@@ -244,11 +264,15 @@ def _titan_iteration(line: Line, step: int, values: dict[str, str]) -> Iteration
         grad_norm=number(values.get("grad_norm")),
         tokens=number(values.get("tps")),
         tflops=number(values.get("tflops")),
-        world_size=int(rank[1]) if rank else None,
+        world_size=int(rank[2]) if rank else None,
         is_from_any_rank=True,
-        not_finite=[f"{key} is {values[key]}" for key in ("loss", "grad_norm") if values.get(key) in _NOT_FINITE],
-        memory=(Memory("max reserved", gib.value * GIBIBYTE_IN_GB, f"{gib.value:g} GiB", line.where),) if gib else (),
+        not_finite=_not_finite(values),
+        memory=memory,
     )
+
+
+def _not_finite(values: dict[str, str]) -> list[str]:
+    return [f"{key} is {values[key]}" for key in ("loss", "grad_norm") if values.get(key) in ("nan", "inf", "-inf")]
 
 
 class HuggingFaceDicts:
@@ -264,6 +288,7 @@ class HuggingFaceDicts:
             return
         for match in _DICT.finditer(line.text):
             values = dict(_PAIR.findall(match[0]))
+            # a progress bar and a logger may both print an entry
             if values == self._before:
                 continue
             self._before = values
@@ -277,9 +302,7 @@ class HuggingFaceDicts:
                 loss=number(values.get("loss")),
                 grad_norm=number(values.get("grad_norm")),
                 learning_rate=number(values.get("learning_rate")),
-                not_finite=[
-                    f"{key} is {values[key]}" for key in ("loss", "grad_norm") if values.get(key) in _NOT_FINITE
-                ],
+                not_finite=_not_finite(values),
             )
 
 
@@ -291,16 +314,20 @@ def our_steps(line: Line) -> Iterator[IterationLine]:
         step = parse_step(line.text[start.start() :])
         if step is None:
             continue
-        memory = Memory("allocated", step.memory_gb, f"{step.memory_gb:.1f} GB", line.where)
-        yield IterationLine(
+        iteration = IterationLine(
             framework=OURS,
             format="our own progress lines",
             number=step.number,
             total=step.total,
             where=line.where,
-            step_time=None if step.seconds is None else number(f"{step.seconds:.3f}"),
-            excluded=PROFILED if step.seconds is None else "",
             loss=number(f"{step.loss:.4f}"),
-            not_finite=[] if math.isfinite(step.loss) else [f"loss is {step.loss}"],
-            memory=(memory,) if math.isfinite(step.memory_gb) else (),
         )
+        if step.seconds is None:
+            iteration.excluded = PROFILED  # the only steps that are printed without a time
+        else:
+            iteration.step_time = number(f"{step.seconds:.3f}")
+        if not math.isfinite(step.loss):
+            iteration.not_finite.append(f"loss is {step.loss}")
+        if math.isfinite(step.memory_gb):
+            iteration.memory = (Memory("allocated", step.memory_gb, f"{step.memory_gb:.1f} GB", line.where),)
+        yield iteration

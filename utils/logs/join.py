@@ -28,20 +28,17 @@ class Joined:
 
     def add(self, line: IterationLine) -> None:
         """Add one more line: another iteration, or missing values of a known one."""
-        figures = {
-            "world_size": line.world_size,
-            "total_steps": line.total,
-            "global_batch_size": line.global_batch_size,
-        }
-        for name, value in figures.items():
-            if value is not None:
-                self.note(name, value, line.where)
+        self.note("world_size", line.world_size, line.where)
+        self.note("total_steps", line.total, line.where)
+        self.note("global_batch_size", line.global_batch_size, line.where)
         known = self.by_number.setdefault(line.number, line)
         if known is not line:
             self._merge(known, line)
 
-    def note(self, name: str, value: int | float | str, where: str) -> None:
-        """Keep a figure of the whole run; a different value later is a conflict."""
+    def note(self, name: str, value: int | float | str | None, where: str) -> None:
+        """Keep a figure of the whole run, unless it is unknown; a different value later is a conflict."""
+        if value is None:
+            return
         known = self.facts.setdefault(name, Fact(value, where))
         if known.value != value and name not in _MAY_DIFFER:
             words = name.replace("_", " ")
@@ -51,6 +48,7 @@ class Joined:
 
     def _merge(self, known: IterationLine, line: IterationLine) -> None:
         names = _SAME_ON_EVERY_RANK if line.is_from_any_rank else (*_SAME_ON_EVERY_RANK, "tokens")
+        # several ranks, a log and its copy: what one line lacks, another may have
         for name in names:
             old, new = getattr(known, name), getattr(line, name)
             if old is None:
@@ -68,70 +66,86 @@ class Joined:
 
 def to_steps(iterations: Sequence[IterationLine]) -> tuple[tuple[IterationLine, ...], dict[int, str]]:
     """Return the steps, and the excluded iterations with the reason."""
-    reasons = {one.number: MEAN_OF_TWO if one.is_mean_of_two else one.excluded for one in iterations}
-    excluded = {number: reason for number, reason in reasons.items() if reason}
-    return tuple(one for one in iterations if one.number not in excluded), excluded
+    steps = []
+    excluded: dict[int, str] = {}
+    for iteration in iterations:
+        reason = MEAN_OF_TWO if iteration.is_mean_of_two else iteration.excluded
+        if reason:
+            excluded[iteration.number] = reason
+        else:
+            steps.append(iteration)
+    return tuple(steps), excluded
 
 
 def not_finite(iterations: Sequence[IterationLine]) -> list[str]:
     """Return a problem for each iteration whose loss or gradient norm is not finite, or whose loss is missing."""
-    found = []
-    for one in iterations:
-        words = [*one.not_finite]
-        if one.loss is None and not any("loss" in text for text in words):
-            words.insert(0, "it has no loss, which is how NaN is printed")
+    problems = []
+    for iteration in iterations:
+        words = ", ".join(iteration.not_finite)
+        if iteration.loss is None and "loss" not in words:
+            words = f"it has no loss, which is how NaN is printed{', ' if words else ''}{words}"
         if words:
-            found.append(f"iteration {one.number} ({one.where}): {', '.join(words)}")
-    return _few(found)
+            problems.append(f"{iteration.title}: {words}")
+    return _few(problems)
 
 
 def troubles(iterations: Sequence[IterationLine]) -> list[str]:
     """Return contradictions within iterations and between neighbours."""
-    found = [f"iteration {one.number} ({one.where}): {text}" for one in iterations for text in one.troubles]
-    empty = [one for one in iterations if 0 in (one.global_batch_size, one.consumed_samples)]
-    found += [f"iteration {one.number} ({one.where}): it has trained on zero samples" for one in empty]
-    found += [
-        f"iteration {one.number} ({one.where}): it took {one.step_time.value:g} s, wanted more than 0"
-        for one in iterations
-        if one.step_time and not one.step_time.value > 0
-    ]
-    for one, two in pairwise(iterations):
-        size = two.global_batch_size
-        if size is None or one.global_batch_size != size or None in (one.consumed_samples, two.consumed_samples):
+    printed, empty, untimed, lost = [], [], [], []
+    for iteration in iterations:
+        for text in iteration.troubles:
+            printed.append(f"{iteration.title}: {text}")
+        if 0 in (iteration.global_batch_size, iteration.consumed_samples):
+            empty.append(f"{iteration.title}: it has trained on zero samples")
+        if iteration.step_time and iteration.step_time.value <= 0:
+            untimed.append(f"{iteration.title}: it took {iteration.step_time.value:g} s, wanted more than 0")
+    for before, iteration in pairwise(iterations):
+        size = iteration.global_batch_size
+        if size is None or before.global_batch_size != size:
             continue
-        consumed, wanted = (two.consumed_samples or 0) - (one.consumed_samples or 0), size * (two.number - one.number)
+        if before.consumed_samples is None or iteration.consumed_samples is None:
+            continue
+        consumed = iteration.consumed_samples - before.consumed_samples
+        wanted = size * (iteration.number - before.number)
         if consumed != wanted:
-            found.append(
-                f"iteration {two.number} ({two.where}): {consumed} samples since iteration {one.number}, "
+            lost.append(
+                f"{iteration.title}: {consumed} samples since iteration {before.number}, "
                 f"wanted global batch size x iterations = {wanted}"
             )
-    return _few(found)
+    return _few(printed + empty + untimed + lost)
 
 
-def gaps(iterations: Sequence[IterationLine], total: int | None) -> list[str]:
+def gaps(iterations: Sequence[IterationLine], total: Fact | None) -> list[str]:
     """Return in words which of the iterations 1 to `total` are missing."""
-    numbers = [one.number for one in iterations]
+    numbers = [iteration.number for iteration in iterations]
     if not numbers:
         return []
     last = numbers[-1]
-    found = []
+    problems = []
     if total is None:
-        found.append("the log does not say how many iterations were to come; say it if you know")
-    elif last != total:
-        found.append(f"the log {'stops at' if last < total else 'goes to'} iteration {last} of {total}")
-    around = [(one + 1, two - 1) for one, two in pairwise([0, *numbers]) if two - one > 1]
-    missing = [f"{first}" if first == last else f"{first} to {last}" for first, last in around]
-    if interval := _interval(numbers):
-        found.append(f"only every {interval}th iteration was printed, and a time is a mean over {interval} of them")
+        problems.append("the log does not say how many iterations were to come; say it if you know")
+    elif last != total.value:
+        place = "stops at" if last < int(total.value) else "goes to"
+        problems.append(f"the log {place} iteration {last} of {total.value}")
+    missing = []
+    for before, number in pairwise([0, *numbers]):
+        if number == before + 2:
+            missing.append(f"{before + 1}")
+        elif number > before + 2:
+            missing.append(f"{before + 1} to {number - 1}")
+    # a hundred gaps of one length are one remark
+    interval = _interval(numbers)
+    if interval:
+        problems.append(f"only every {interval}th iteration was printed, and a time is a mean over {interval} of them")
     elif missing:
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        found.append(f"the log has no iteration {', '.join(missing[:SHOWN])}{more}")
-    return found
+        problems.append(f"the log has no iteration {', '.join(missing[:SHOWN])}{more}")
+    return problems
 
 
 def without_time(steps: Sequence[IterationLine]) -> list[str]:
     """Return a problem for each iteration without a time."""
-    return _few([f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time is None])
+    return _few([f"{step.title}: it has no time" for step in steps if step.step_time is None])
 
 
 def fill_times(iterations: Sequence[IterationLine], tokens_of_a_step: float) -> bool:
@@ -139,12 +153,15 @@ def fill_times(iterations: Sequence[IterationLine], tokens_of_a_step: float) -> 
 
     `tokens_of_a_step` is SL x GBS / GPUs.
     """
-    found = [one for one in iterations if one.step_time is None and one.tokens and one.tokens.value > 0]
-    for one in found:
-        tokens, half_unit, digits = one.tokens or (1.0, 0.0, 1)
-        seconds = tokens_of_a_step / tokens
-        one.step_time = Printed(seconds, seconds * half_unit / tokens, digits)
-    return bool(found)
+    is_derived = False
+    for iteration in iterations:
+        rate = iteration.tokens
+        if iteration.step_time is None and rate and rate.value > 0:
+            seconds = tokens_of_a_step / rate.value
+            # the relative error of the time is that of the rate
+            iteration.step_time = Printed(seconds, seconds * rate.half_unit / rate.value, rate.digits)
+            is_derived = True
+    return is_derived
 
 
 def tokens_of_a_step(steps: Sequence[IterationLine]) -> tuple[tuple[float, float] | None, list[str]]:
@@ -156,34 +173,41 @@ def tokens_of_a_step(steps: Sequence[IterationLine]) -> tuple[tuple[float, float
     known = [_bounds(time, tokens) for _, time, tokens in with_both(steps)]
     if not known:
         return None, []
+    # the line in the middle is one of the majority; all lines that overlap with it narrow the range
     middle = statistics.median_low([(low + high) / 2 for low, high in known])
-    base = next((low, high) for low, high in known if low <= middle <= high)
-    agreeing = [(low, high) for low, high in known if low <= base[1] and high >= base[0]]
-    low, high = max(low for low, _ in agreeing), min(high for _, high in agreeing)
-    low, high = (low, high) if low <= high else base
+    base_low, base_high = next((low, high) for low, high in known if low <= middle <= high)
+    low, high = base_low, base_high
+    for other_low, other_high in known:
+        if other_low <= base_high and other_high >= base_low:
+            low = max(low, other_low)
+            high = min(high, other_high)
+    if low > high:
+        low, high = base_low, base_high
     return (low, high), disagreements(steps, low, high)
 
 
 def disagreements(steps: Sequence[IterationLine], low: float, high: float) -> list[str]:
     """Return a problem for each line whose tokens/s/GPU and time do not give `low` to `high` tokens a step and GPU."""
-    found = []
+    problems = []
     for step, time, tokens in with_both(steps):
         least, most = _bounds(time, tokens)
         if least > high or most < low:
             wanted = (low + high) / 2 / time.value
-            found.append(
-                f"iteration {step.number} ({step.where}): {tokens.value:g} tokens/s/GPU do not fit "
-                f"{time.value:g} s; SL x GBS / time / GPUs is {wanted:.1f}"
+            problems.append(
+                f"{step.title}: {tokens.value:g} tokens/s/GPU do not fit {time.value:g} s; SL x GBS / time / GPUs is "
+                f"{wanted:.1f}"
             )
-    return _few(found)
+    return _few(problems)
 
 
 def whole_between(low: float, high: float) -> int | None:
     """Return the only integer from low to high; None if there is none or several."""
     candidate = round((low + high) / 2)
-    slack = 1e-9 * candidate
-    is_only = low - slack <= candidate <= high + slack and candidate - 1 < low and candidate + 1 > high
-    return candidate if is_only else None
+    slack = 1e-9 * candidate  # of the multiplications that led to the bounds
+    is_inside = low - slack <= candidate <= high + slack
+    if is_inside and high - 1 < candidate < low + 1:
+        return candidate
+    return None
 
 
 def derived_sequence_length(facts: Mapping[str, Fact], tokens: tuple[float, float] | None) -> Fact | None:
@@ -198,24 +222,30 @@ def derived_sequence_length(facts: Mapping[str, Fact], tokens: tuple[float, floa
 
 def with_both(steps: Sequence[IterationLine]) -> list[tuple[IterationLine, Printed, Printed]]:
     """Return the iterations that have a time and tokens/s/GPU, with both."""
-    return [
-        (step, step.step_time, step.tokens)
-        for step in steps
-        if step.step_time and step.tokens and step.step_time.value and step.tokens.value
-    ]
+    measured = []
+    for step in steps:
+        time, tokens = step.step_time, step.tokens
+        if time and tokens and time.value and tokens.value:
+            measured.append((step, time, tokens))
+    return measured
 
 
 def _bounds(time: Printed, tokens: Printed) -> tuple[float, float]:
     low = (time.value - time.half_unit) * (tokens.value - tokens.half_unit)
-    return low * (1 - 1e-12), (time.value + time.half_unit) * (tokens.value + tokens.half_unit) * (1 + 1e-12)
+    high = (time.value + time.half_unit) * (tokens.value + tokens.half_unit)
+    return low * (1 - 1e-12), high * (1 + 1e-12)  # the products are rounded too
 
 
 def _interval(numbers: Sequence[int]) -> int | None:
     """Return n if exactly every n-th iteration is present (and perhaps the first), at least two of them; else None."""
-    regular = numbers[1:] if numbers[0] == 1 and len(numbers) > 2 else numbers
-    steps = {two - one for one, two in pairwise(regular)}
-    interval = steps.pop() if len(steps) == 1 else 1
-    return interval if interval > 1 and regular[0] % interval == 0 else None
+    # frameworks print the first iteration whatever the interval is
+    if numbers[0] == 1 and len(numbers) > 2:
+        numbers = numbers[1:]
+    distances = {number - before for before, number in pairwise(numbers)}
+    if len(distances) != 1:
+        return None
+    interval = distances.pop()
+    return interval if interval > 1 and numbers[0] % interval == 0 else None
 
 
 def _few(problems: list[str]) -> list[str]:

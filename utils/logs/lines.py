@@ -82,6 +82,7 @@ def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     while read := file.read(PIECE_BYTES):
         piece = rest + read
         end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+        # a file without line ends, such as a binary one, must not fill the memory
         if not end and len(piece) > LONGEST_LINE_BYTES:
             end = len(piece)
         rest = piece[end:]
@@ -95,9 +96,12 @@ def _chosen(piece: bytes, path: Path, first: int, is_last: bool) -> Iterator[Lin
     counted_to, number = 0, first
     for start in sorted(_starts(piece)):
         end = piece.find(b"\n", start)
-        end = len(piece) if end < 0 else end
+        if end < 0:
+            end = len(piece)
+        # only the line feeds since the line before are counted, so that a piece is counted once
         number += piece.count(b"\n", counted_to, start)
         counted_to = start
+        # progress bars end their lines with carriage returns only
         *parts, last = piece[start:end].rstrip(b"\r").split(b"\r")
         for part in parts:
             yield Line(_clean(part), path, number, True)
@@ -112,6 +116,7 @@ def _starts(piece: bytes) -> set[int]:
         while at >= 0:
             starts.add(piece.rfind(b"\n", 0, at) + 1)
             end = piece.find(b"\n", at)
+            # the rest of this line is known to be of interest
             at = piece.find(word, end) if end >= 0 else -1
     return starts
 
@@ -123,12 +128,13 @@ def _clean(line: bytes) -> str:
 
 def between(text: str, starts: Iterable[re.Match[str]]) -> Iterator[tuple[str, re.Match[str], str, bool]]:
     """Yield each start in a text, with what is before it and up to the next one, and whether it is the last."""
-    found = list(starts)
-    ends = [0, *(start.end() for start in found)]
-    for place, start in enumerate(found):
-        is_last = start is found[-1]
-        body = text[start.end() : None if is_last else found[place + 1].start()]
-        yield text[ends[place] : start.start()], start, body, is_last
+    matches = list(starts)
+    before = 0
+    for place, start in enumerate(matches, start=1):
+        is_last = place == len(matches)
+        end = len(text) if is_last else matches[place].start()
+        yield text[before : start.start()], start, text[start.end() : end], is_last
+        before = start.end()
 
 
 def number(text: str | None, power: int = 0) -> Printed | None:
@@ -140,14 +146,16 @@ def number(text: str | None, power: int = 0) -> Printed | None:
     if match is None:
         return None
     sign, whole, fraction, exponent_text = match.groups("")
-    whole = whole.replace(",", "") if "," in whole else whole
-    exponent = (int(exponent_text[:6]) if exponent_text else 0) + power
+    whole = whole.replace(",", "")
+    # six characters are enough to see that an exponent is too large; a million digits would take long to convert
+    exponent = int(exponent_text[:6] or 0) + power
     if not -_LARGEST_EXPONENT <= exponent <= _LARGEST_EXPONENT or len(whole) > _LARGEST_EXPONENT:
         return None
     value = float(f"{sign}{whole}.{fraction}e{exponent}")
     if not math.isfinite(value):
         return None
-    return Printed(value, 0.5 * 10.0 ** (exponent - len(fraction)), len((whole + fraction).lstrip("0")) or 1)
+    digits = len((whole + fraction).lstrip("0"))
+    return Printed(value, 0.5 * 10.0 ** (exponent - len(fraction)), max(digits, 1))
 
 
 def rounded_to(digits: int, printed: Printed | None) -> Printed | None:
@@ -161,7 +169,10 @@ def rounded_to(digits: int, printed: Printed | None) -> Printed | None:
 def whole_number(text: str | None) -> int | None:
     """Return the integer in `text`, thousands commas allowed; None for anything else."""
     printed = number(text)
-    return int(printed.value) if printed and "." not in (text or "") and printed.value < 2**53 else None
+    # a float holds every integer below 2^53 exactly
+    if text is None or printed is None or "." in text or printed.value >= 2**53:
+        return None
+    return int(printed.value)
 
 
 class Fact(NamedTuple):
@@ -199,7 +210,10 @@ class RunLog:
 
     def samples(self, left_out: Container[int] = ()) -> dict[str, list[Any]]:
         """Return the samples of a result: one each of the iterations whose time is known, without those `left_out`."""
-        timed = [step for step in self.steps if step.step_time is not None and step.number not in left_out]
+        timed = []
+        for step in self.steps:
+            if step.step_time is not None and step.number not in left_out:
+                timed.append(step)
         return {
             "steps": [step.number for step in timed],
             "step_times": [value_of(step.step_time) for step in timed],
@@ -216,8 +230,8 @@ class RunLog:
 
     def fact(self, name: str) -> int | float | str | None:
         """Return a figure of the whole run; None if the log does not hold it."""
-        found = self.facts.get(name)
-        return found.value if found else None
+        fact = self.facts.get(name)
+        return fact.value if fact else None
 
 
 def value_of(printed: Printed | None) -> float | None:
@@ -274,3 +288,8 @@ class IterationLine:
     troubles: list[str] = field(default_factory=list)
     """Its other faults, in words."""
     memory: tuple[Memory, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The iteration and its line, for messages."""
+        return f"iteration {self.number} ({self.where})"

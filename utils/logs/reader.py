@@ -11,7 +11,7 @@ from pathlib import Path
 
 from utils.logs import join
 from utils.logs.events import FILE_NAME, event_steps
-from utils.logs.facts import allocator_memory, facts, parameter_count
+from utils.logs.facts import allocator_memory, facts_of, parameter_count
 from utils.logs.iterations import HuggingFaceDicts, iterations, our_steps, titan_steps
 from utils.logs.join import Joined
 from utils.logs.lines import (
@@ -32,7 +32,6 @@ from utils.logs.lines import (
 ASKED = "asked"
 """`where` of a fact that the caller knew and the log does not contain."""
 FEW_DIGITS = 4
-_SAME = {MEGA, BRIDGE}
 _OF_BRIDGE = ("mem-max-allocated-gigabytes", "MODEL_TFLOP/s/GPU")
 """Words that only Megatron Bridge prints."""
 NO_ITERATION = "no line tells of an iteration"
@@ -65,6 +64,7 @@ class _Reading:
 
     def take(self, line: Line) -> None:
         """Parse a line; one with the same content as the line before is skipped (Primus prints twice)."""
+        # what stands before it, such as the time of day, differs between the copies
         content = line.text[max(0, line.text.find("iteration")) :]
         if content == self._before and line.is_whole:
             return
@@ -72,7 +72,7 @@ class _Reading:
         for read in self._formats:
             for iteration in read(line):
                 self.add(iteration)
-        for name, value in facts(line):
+        for name, value in facts_of(line):
             self.facts.setdefault((name, value), Fact(value, line.where))
         self._keep_largest(allocator_memory(line))
         self.is_bridge = self.is_bridge or any(word in line.text for word in _OF_BRIDGE)
@@ -81,6 +81,7 @@ class _Reading:
         """Add an iteration to its family."""
         self.joined.setdefault(_family(iteration), Joined()).add(iteration)
         self._keep_largest(iteration.memory)
+        # a million iterations would hold a million figures of which one counts
         iteration.memory = ()
 
     def read(self, path: Path, *, stop_early: bool = False) -> None:
@@ -94,16 +95,21 @@ class _Reading:
             if stop_early and self.joined:
                 return
 
-    def _keep_largest(self, found: Iterable[Memory]) -> None:
-        for one in found:
-            self.memory[one.meaning] = max(self.memory.get(one.meaning, one), one, key=lambda memory: memory.gb)
+    def _keep_largest(self, figures: Iterable[Memory]) -> None:
+        for memory in figures:
+            largest = self.memory.get(memory.meaning)
+            if largest is None or memory.gb > largest.gb:
+                self.memory[memory.meaning] = memory
 
     def framework(self, family: str) -> str:
         """Return the framework that printed the lines of a family."""
         named = {iteration.framework for iteration in self.joined[family].by_number.values()}
         if PRIM in named:  # a line that lost its prefix and has no field of Primus looks like Megatron's
             return PRIM
-        return BRIDGE if named == {MEGA} and self.is_bridge else named.pop()
+        # its iterations are Megatron's; other lines of the log tell it
+        if named == {MEGA} and self.is_bridge:
+            return BRIDGE
+        return named.pop()
 
 
 def read_log(paths: Sequence[Path], framework: str = "auto", known: Mapping[str, int | None] | None = None) -> RunLog:
@@ -125,10 +131,12 @@ def read_log(paths: Sequence[Path], framework: str = "auto", known: Mapping[str,
     names = ", ".join(path.name for path in paths)
     family = _choose(framework, reading, names)
     joined = reading.joined.get(family, Joined())
-    for name, value in reading.facts:
-        joined.note(name, value, reading.facts[name, value].where)
-    chosen = framework if framework != "auto" else reading.framework(family)
-    return _assemble(chosen, joined, reading.memory, {name: value for name, value in (known or {}).items() if value})
+    for (name, _), fact in reading.facts.items():
+        joined.note(name, fact.value, fact.where)
+    if framework == "auto":
+        framework = reading.framework(family)
+    given = {name: value for name, value in (known or {}).items() if value}
+    return _assemble(framework, joined, reading.memory, given)
 
 
 def holds_iterations(path: Path) -> bool:
@@ -145,16 +153,19 @@ def _family(iteration: IterationLine) -> str:
 
 
 def _choose(framework: str, reading: _Reading, names: str) -> str:
-    found = {family: reading.framework(family) for family in reading.joined}
-    # Bridge prints Megatron's line
-    fitting = [family for family, name in found.items() if framework in ("auto", name) or {framework, name} == _SAME]
+    frameworks = {family: reading.framework(family) for family in reading.joined}
+    if not frameworks:
+        if framework != "auto":
+            return framework
+        raise LogFormatError(f"{names}: {NO_ITERATION}; is it the log of a training? docs/logs.md names the formats")
+    fitting = []
+    for family, name in frameworks.items():
+        # Bridge prints Megatron's line, and is told apart only where the log holds more of it
+        if framework in ("auto", name) or {framework, name} == {MEGA, BRIDGE}:
+            fitting.append(family)
     if len(fitting) == 1:
         return fitting[0]
-    if not found and framework != "auto":
-        return framework
-    if not found:
-        raise LogFormatError(f"{names}: {NO_ITERATION}; is it the log of a training? docs/logs.md names the formats")
-    held = " and ".join(sorted(set(found.values())))
+    held = " and ".join(sorted(set(frameworks.values())))
     if fitting:
         raise LogFormatError(f"{names}: iterations of {held} in several formats; say which with --framework")
     raise LogFormatError(f"{names}: no iteration of {framework}, but of {held}; say --framework auto")
@@ -163,95 +174,104 @@ def _choose(framework: str, reading: _Reading, names: str) -> str:
 def _assemble(framework: str, joined: Joined, memory: dict[str, Memory], known: Mapping[str, int]) -> RunLog:
     """Return the run; raise ContradictionError if the log contradicts `known`."""
     iterations = [joined.by_number[number] for number in sorted(joined.by_number)]
-    found, notes = dict(joined.facts), []
-    if (count := parameter_count(found)) is not None:
-        found["parameter_count"] = count
-    _contradict(found, known)
+    facts = dict(joined.facts)
+    notes = []
+    count = parameter_count(facts)
+    if count is not None:
+        facts["parameter_count"] = count
+    _contradict(facts, known)
     for name, value in known.items():
-        found.setdefault(name, Fact(value, ASKED))
-    per_gpu = _tokens_per_gpu(found)
+        facts.setdefault(name, Fact(value, ASKED))
+    per_gpu = _tokens_per_gpu(facts)
     if per_gpu and join.fill_times(iterations, per_gpu):
         notes.append("step times are worked out from the printed tokens/s/GPU: SL x GBS / GPUs / tokens/s/GPU")
     steps, excluded = join.to_steps(iterations)
     bounds, disagreeing = join.tokens_of_a_step(steps)
-    if derived := join.derived_sequence_length(joined.facts, bounds):
-        _contradict({"sequence_length": derived}, known)
-        found.setdefault("sequence_length", derived)
-    per_gpu = _tokens_per_gpu(found)
+    length = join.derived_sequence_length(joined.facts, bounds)
+    if length:
+        _contradict({"sequence_length": length}, known)
+        facts.setdefault("sequence_length", length)
+    per_gpu = _tokens_per_gpu(facts)
     if per_gpu and bounds:
-        _check_tokens(bounds, per_gpu, found, steps)
+        # known figures give one value, where the lines alone give a range
+        _check_tokens(bounds, per_gpu, facts, steps)
         disagreeing = join.disagreements(steps, per_gpu, per_gpu)
     nan = join.not_finite(iterations)
-    total = found.get("total_steps")
-    problems = [
-        *nan,
-        *_ends(found),
-        *(
-            _hugging_face(iterations, total)
-            if framework == HF
-            else join.gaps(iterations, int(total.value) if total else None)
-        ),
-        *([] if iterations else [NO_ITERATION]),
-        *joined.conflicts,
-        *join.troubles(iterations),
-        *join.without_time(steps),
-        *disagreeing,
-    ]
-    digits = min((one.step_time.digits for one in iterations if one.step_time), default=None)
-    notes += [f"iteration {number} is left out: {why}" for number, why in excluded.items()]
-    if digits is not None and digits <= FEW_DIGITS:
-        notes.append(f"step times are known to {digits} significant digits, as the log prints them")
-    names = " + ".join(dict.fromkeys(one.format for one in iterations))
+    problems = nan + _ends(facts)
+    if framework == HF:
+        problems += _hugging_face(iterations, facts.get("total_steps"))
+    else:
+        problems += join.gaps(iterations, facts.get("total_steps"))
+    if not iterations:
+        problems.append(NO_ITERATION)
+    problems += joined.conflicts + join.troubles(iterations) + join.without_time(steps) + disagreeing
+    for number, reason in excluded.items():
+        notes.append(f"iteration {number} is left out: {reason}")
+    digits = [iteration.step_time.digits for iteration in iterations if iteration.step_time]
+    if digits and min(digits) <= FEW_DIGITS:
+        notes.append(f"step times are known to {min(digits)} significant digits, as the log prints them")
+    names = " + ".join(dict.fromkeys(iteration.format for iteration in iterations))
+    if framework == BRIDGE:
+        names = names.replace("Megatron-LM", "Megatron Bridge")
+    if nan:
+        status = "nan"
+    elif "out_of_memory" in facts:
+        status = "oom"
+    else:
+        status = "failed" if problems else "ok"
     return RunLog(
         framework=framework,
-        format=names.replace("Megatron-LM", "Megatron Bridge") if framework == BRIDGE else names,
+        format=names,
         steps=steps,
         excluded=excluded,
-        facts=found,
+        facts=facts,
         memory=memory,
         problems=tuple(problems),
         notes=tuple(notes),
-        status="nan" if nan else "oom" if "out_of_memory" in found else "failed" if problems else "ok",
+        status=status,
     )
 
 
-def _contradict(found: Mapping[str, Fact], known: Mapping[str, int]) -> None:
-    wrong = [
-        f"{found[name].where}: {name.replace('_', ' ')} is {found[name].value} in the log and {value} was said"
-        for name, value in known.items()
-        if name in found and found[name].value != value
-    ]
+def _contradict(facts: Mapping[str, Fact], known: Mapping[str, int]) -> None:
+    wrong = []
+    for name, value in known.items():
+        fact = facts.get(name)
+        if fact and fact.value != value:
+            wrong.append(f"{fact.where}: {name.replace('_', ' ')} is {fact.value} in the log and {value} was said")
     if wrong:
         raise ContradictionError("; ".join(wrong) + "; correct what was said, or name the log of that run")
 
 
-def _tokens_per_gpu(found: Mapping[str, Fact]) -> float | None:
+def _tokens_per_gpu(facts: Mapping[str, Fact]) -> float | None:
     """Return SL x GBS / GPUs if all three are known."""
-    facts_of_it = [found.get(name) for name in ("sequence_length", "global_batch_size", "world_size")]
-    length, size, gpus = (float(fact.value) if fact else 0.0 for fact in facts_of_it)
-    return length * size / gpus if length and size and gpus else None
+    if not all(name in facts and facts[name].value for name in _OF_TOKENS):
+        return None
+    length, size, gpus = (float(facts[name].value) for name in _OF_TOKENS)
+    return length * size / gpus
 
 
 def _check_tokens(
-    bounds: tuple[float, float], per_gpu: float, found: Mapping[str, Fact], steps: Sequence[IterationLine]
+    bounds: tuple[float, float], per_gpu: float, facts: Mapping[str, Fact], steps: Sequence[IterationLine]
 ) -> None:
     """Raise ContradictionError if the lines agree with each other, but not with the figures that the caller gave."""
-    if bounds[0] <= per_gpu <= bounds[1] or ASKED not in {found[name].where for name in _OF_TOKENS}:
+    if bounds[0] <= per_gpu <= bounds[1] or ASKED not in {facts[name].where for name in _OF_TOKENS}:
         return
     first, _, _ = join.with_both(steps)[0]
-    given = ", ".join(f"{name.replace('_', ' ')} {found[name].value}" for name in _OF_TOKENS)
+    given = ", ".join(f"{name.replace('_', ' ')} {facts[name].value}" for name in _OF_TOKENS)
     raise ContradictionError(
         f"{first.where}: tokens/s/GPU x time gives {sum(bounds) / 2:.1f} tokens a step and GPU in the log, and {given} "
         f"give {per_gpu:.1f}; correct what was said, or name the log of that run"
     )
 
 
-def _ends(found: Mapping[str, Fact]) -> list[str]:
+def _ends(facts: Mapping[str, Fact]) -> list[str]:
     """Return the problems of a run that ended with an error."""
     problems = []
-    if out := found.get("out_of_memory"):
+    if "out_of_memory" in facts:
+        out = facts["out_of_memory"]
         problems.append(f"{out.value} ({out.where})")
-    if (code := found.get("exit_code")) and code.value != 0:
+    code = facts.get("exit_code")
+    if code and code.value != 0:
         problems.append(f"the launcher exited with code {code.value} ({code.where})")
     return problems
 

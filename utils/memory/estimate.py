@@ -67,8 +67,11 @@ class MemoryEstimate:
     @property
     def total_gb(self) -> float:
         """Sum of all known terms."""
-        terms = [getattr(self, field.name) for field in fields(self) if field.name.endswith("_gb")]
-        return float(sum(term for term in terms if term is not None))
+        total = 0.0
+        for field in fields(self):
+            if field.name.endswith("_gb"):
+                total += getattr(self, field.name) or 0.0
+        return total
 
 
 def estimate(config: RunConfig, framework: str, spec: ModelSpec) -> MemoryEstimate:
@@ -80,8 +83,10 @@ def estimate(config: RunConfig, framework: str, spec: ModelSpec) -> MemoryEstima
         raise ValueError(
             f"memory estimate: got framework {framework!r}, wanted {' or '.join(FRAMEWORKS)}; others have no formula"
         )
-    stages = [Stage(config, framework, spec, stage) for stage in range(config.pipeline_parallel_size)]
-    return max((_add_up(stage) for stage in stages), key=lambda each: each.total_gb)
+    stages = range(config.pipeline_parallel_size)
+    # the first stage has the embedding and most micro batches in flight, the last the logits
+    estimates = [_add_up(Stage(config, framework, spec, stage)) for stage in stages]
+    return max(estimates, key=lambda estimate: estimate.total_gb)
 
 
 def device_capacity_gb(device: Device, platform: str) -> float:
@@ -96,16 +101,13 @@ def usable_gb(capacity_gb: float, platform: str) -> float:
 
 def _add_up(stage: Stage) -> MemoryEstimate:
     weight, gradient, state = stage.bytes_per_parameter
-    terms = {
-        "weights_gb": weight * stage.parameters,
-        "gradients_gb": stage.gradients,
-        "optimizer_gb": stage.optimizer,
-        "activations_gb": stage.activations,
-        "logits_gb": stage.logits,
-        "workspace_gb": stage.workspace,
-    }
     return MemoryEstimate(
-        **{name: count / BYTES_PER_GB for name, count in terms.items()},
+        weights_gb=weight * stage.parameters / BYTES_PER_GB,
+        gradients_gb=stage.gradients / BYTES_PER_GB,
+        optimizer_gb=stage.optimizer / BYTES_PER_GB,
+        activations_gb=stage.activations / BYTES_PER_GB,
+        logits_gb=stage.logits / BYTES_PER_GB,
+        workspace_gb=stage.workspace / BYTES_PER_GB,
         process_gb=PROCESS_GB[stage.framework] if stage.is_cpu else None,
         stage=stage.stage,
         formula=f"{FORMULA}: {stage.framework} {stage.config.precision}, bytes a parameter: weights {weight:g}, "

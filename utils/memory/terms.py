@@ -46,7 +46,9 @@ class Stage:
         transformers makes a mask for a sequence as long as the window too (`_ignore_causal_mask_sdpa`).
         """
         window, length = self.spec.sliding_window, self.config.sequence_length
-        return window is not None and (window < length or (not self.is_mega and window == length))
+        if window is None:
+            return False
+        return window < length if self.is_mega else window <= length
 
     @property
     def is_fused(self) -> bool:
@@ -54,7 +56,9 @@ class Stage:
 
         Liger's are not measured (liger_kernel/ops of liger-kernel 0.8.5).
         """
-        return not self.is_cpu if self.is_mega else self.config.hf_kernels == "liger"
+        if self.is_mega:
+            return not self.is_cpu
+        return self.config.hf_kernels == "liger"
 
     @property
     def has_output(self) -> bool:
@@ -72,7 +76,7 @@ class Stage:
     @property
     def width(self) -> int:
         """Bytes of one number in the matrix multiplies."""
-        return FP32_BYTES if self.config.precision == "fp32" else 2
+        return FP32_BYTES if self.config.precision == "fp32" else BF16_BYTES
 
     @property
     def optimizer_ranks(self) -> int:
@@ -87,10 +91,11 @@ class Stage:
     @property
     def layer_matrices(self) -> float:
         """Number of linear weights of one layer on this device."""
-        hidden, ffn = self.spec.hidden_size, self.spec.ffn_hidden_size
-        whole = 2 * hidden * (self.spec.query_size + self.spec.key_value_size)
-        whole += hidden * self.spec.num_experts if self.spec.num_experts else 3 * hidden * ffn
-        return whole / self.config.tensor_parallel_size + self.expert_matrices
+        hidden = self.spec.hidden_size
+        attention = 2 * hidden * (self.spec.query_size + self.spec.key_value_size)
+        # a mixture of experts has a router in place of the MLP
+        mlp = hidden * self.spec.num_experts or 3 * hidden * self.spec.ffn_hidden_size
+        return (attention + mlp) / self.config.tensor_parallel_size + self.expert_matrices
 
     @property
     def expert_matrices(self) -> float:
@@ -101,9 +106,13 @@ class Stage:
     @property
     def layer_parameters(self) -> float:
         """Number of parameters of one layer on this device: linear weights, biases, two norms and those of heads."""
-        biases = self.spec.query_size + 2 * self.spec.key_value_size if self.spec.qkv_bias else 0
-        norms = 2 * self.spec.hidden_size + (2 * self.spec.head_dim if self.spec.query_key_norm else 0)
-        return self.layer_matrices + biases / self.config.tensor_parallel_size + norms
+        count = self.layer_matrices + 2 * self.spec.hidden_size
+        if self.spec.qkv_bias:
+            biases = self.spec.query_size + 2 * self.spec.key_value_size
+            count += biases / self.config.tensor_parallel_size
+        if self.spec.query_key_norm:
+            count += 2 * self.spec.head_dim
+        return count
 
     @property
     def vocabulary_matrix(self) -> float:
@@ -116,11 +125,14 @@ class Stage:
 
         A tied weight counts once on each device that holds it.
         """
-        hidden = self.spec.hidden_size
         count = self.layers * self.layer_parameters
-        count += self.vocabulary_matrix if self.stage == 0 else 0
-        count += hidden if self.has_output else 0
-        return count + (self.vocabulary_matrix if self.has_output and not self.is_tied_here else 0)
+        if self.stage == 0:
+            count += self.vocabulary_matrix
+        if self.has_output:
+            count += self.spec.hidden_size
+            if not self.is_tied_here:
+                count += self.vocabulary_matrix
+        return count
 
     @property
     def bytes_per_parameter(self) -> tuple[float, float, float]:
@@ -133,6 +145,7 @@ class Stage:
         keeps float32 masters.
         """
         moments = 2 * (FP32_BYTES if self.config.optimizer_state == "fp32" else BF16_BYTES)
+        # FSDP2 keeps float32 masters, whose copies in bf16 are temporary (weight_copies)
         if self.is_sharded:
             ranks = self.optimizer_ranks
             return FP32_BYTES / ranks, FP32_BYTES / ranks, moments / ranks
@@ -143,6 +156,7 @@ class Stage:
     @property
     def optimizer(self) -> float:
         """Optimizer states. Those of an expert are split over the ranks that have it, fewer than all."""
+        # each rank of a group of experts has other experts, so their states are split less often
         shares = self.parameters + (self.config.expert_parallel_size - 1) * self.layers * self.expert_matrices
         return self.bytes_per_parameter[2] * shares
 
@@ -159,7 +173,8 @@ class Stage:
         whole = self.bytes_per_parameter[1] * self.parameters
         if self.is_mega or self.config.gradient_accumulation > 1:
             return whole
-        return whole - min(whole, self.activations + self.logits + self.weight_copies)
+        freed = self.activations + self.logits + self.weight_copies
+        return max(whole - freed, 0.0)
 
     @property
     def tokens(self) -> int:
@@ -177,15 +192,15 @@ class Stage:
 
         The method is that of Korthikanti et al., arXiv 2205.05198, section 4.1, for the layers that are built here.
         """
-        one = self.layers * self.layer_kept
+        of_micro_batch = self.layers * self.layer_kept
         if self.has_output:
-            one += self.tokens * self.norm_bytes_per_token
+            of_micro_batch += self.tokens * self.norm_bytes_per_token
         else:  # sent on, and kept until its gradient comes back
-            one += self.tokens * self.width * self.spec.hidden_size
+            of_micro_batch += self.tokens * self.width * self.spec.hidden_size
         if self.has_rotary_once:  # hf: cosine and sine; mega: the angles in float32
             each = FP32_BYTES if self.is_mega else 2 * self.width
-            one += each * self.config.sequence_length * self.spec.head_dim
-        return one * self.in_flight
+            of_micro_batch += each * self.config.sequence_length * self.spec.head_dim
+        return of_micro_batch * self.in_flight
 
     @property
     def has_rotary_once(self) -> bool:
@@ -201,8 +216,9 @@ class Stage:
     def layer_kept(self) -> float:
         """Memory that one layer keeps for one micro batch with RECOMPUTE.
 
-        full: its input. selective, mega: all but the results of norms and activation function
-        (train/mega/recompute.py); hf: its input, the results of linear layers and of attention (train/hf/model.py).
+        full: its input. selective: mega keeps all but the results of norms and activation function
+        (train/mega/recompute.py); hf keeps its input, the results of linear layers and of attention
+        (train/hf/model.py).
         """
         hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.spec.key_value_size
         query, mlps = self.spec.query_size, self.spec.experts_per_token or 1
@@ -215,6 +231,7 @@ class Stage:
         if self.is_mega:
             again = 2 * hidden + ffn / self.config.tensor_parallel_size
             return self.layer_activations - self.tokens * self.width * again
+        # QKV, attention, output, then gate, up and down of the MLPs, and the router
         results = (query + 2 * keys) + query + hidden + mlps * (2 * ffn + hidden) + self.spec.num_experts
         log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
         return self.tokens * (self.width * (hidden + results) + log_sum_exp) + self.layer_bytes_per_sequence
@@ -226,8 +243,9 @@ class Stage:
         A fused kernel keeps its input and 1 / rms. Composed of torch operations, as transformers' own always is, the
         norm keeps its input in float32 and the normalised input: mega in float32, hf in the model's precision.
         """
-        composed = 2 * FP32_BYTES if self.is_mega else FP32_BYTES + self.width
-        inside = self.width if self.is_fused else composed
+        inside = self.width
+        if not self.is_fused:
+            inside = FP32_BYTES + (FP32_BYTES if self.is_mega else self.width)
         return (inside + self.width) * self.spec.hidden_size + FP32_BYTES
 
     @property
@@ -241,10 +259,14 @@ class Stage:
             return 0.0
         queries, keys = self.spec.query_size, self.spec.key_value_size
         inverse = FP32_BYTES * (self.spec.num_attention_heads + self.spec.num_query_groups)
-        of_input = self.width if self.is_fused else FP32_BYTES
-        is_key_kept_anyway = self.is_mega and of_input == self.width
-        normalised = 0 if self.is_fused else FP32_BYTES if self.is_mega else self.width
-        kept = (of_input + normalised) * (queries + keys) - (of_input * keys if is_key_kept_anyway else 0)
+        if self.is_fused:
+            of_input, normalised = self.width, 0
+        else:
+            of_input = FP32_BYTES
+            normalised = FP32_BYTES if self.is_mega else self.width
+        kept = (of_input + normalised) * (queries + keys)
+        if self.is_mega and of_input == self.width:  # no copy: the key is a view into what is kept anyway
+            kept -= of_input * keys
         return kept + inverse
 
     @property
@@ -260,7 +282,9 @@ class Stage:
             attention = (query + 2 * keys) + query + keys + query
         else:
             # rotated query and key, value, result; transformers repeats keys and values if there is a mask
-            attention = query + 2 * (query if self.is_windowed else keys) + query
+            if self.is_windowed:
+                keys = query
+            attention = query + 2 * keys + query
         in_heads = FP32_BYTES * self.spec.num_attention_heads + self.query_key_norm_bytes_per_token
         within = self.width * attention + self.mlp_bytes_per_token + in_heads
         return norms + within / self.config.tensor_parallel_size
@@ -272,26 +296,35 @@ class Stage:
         Of experts: for each choice a copy of the token (hf also the expert's result), its place and its weight; for
         each expert the router's score and, in mega, whether it is chosen.
         """
-        # gate and up, their product; composed also SiLU of the gate, and in mega up + 0
-        numbers = 3 if self.is_fused else 5 if self.is_mega else 4
+        numbers = 3  # gate and up, their product
+        if not self.is_fused:
+            numbers += 1  # SiLU of the gate
+            if self.is_mega:
+                numbers += 1  # up + 0
         if not self.spec.num_experts:
             return self.width * numbers * self.spec.ffn_hidden_size
-        if self.is_mega and not self.is_fused:
-            numbers += 1  # the product before it is weighted
-        copies, places, score = (1, 20, self.width + 1) if self.is_mega else (2, 36, FP32_BYTES)
+        if self.is_mega:
+            copies, places, score = 1, 20, self.width + 1
+            if not self.is_fused:
+                numbers += 1  # the product before it is weighted
+        else:
+            copies, places, score = 2, 36, FP32_BYTES
         each = numbers * self.spec.ffn_hidden_size + copies * self.spec.hidden_size + 1
         return self.spec.experts_per_token * (self.width * each + places) + self.spec.num_experts * score
 
     @property
     def layer_bytes_per_sequence(self) -> float:
-        """Memory kept by one layer for any MBS: on a CPU mega's cosine and sine (of query and key each), the mask as
-        numbers (hf: for each sequence of the micro batch; mega on a GPU: none, flash attention knows the window).
-        """
+        """Memory kept by one layer for any MBS: mega's cosine and sine on a CPU, and the mask as numbers."""
         length = self.config.sequence_length
-        rotary = 0 if self.has_rotary_once else 4 * self.width * length * self.spec.head_dim
-        has_mask = self.is_windowed and (not self.is_mega or self.is_cpu or self.config.precision == "fp32")
-        masks = (1 if self.is_mega else self.config.micro_batch_size) if has_mask else 0
-        return rotary + masks * self.width * length * length
+        kept = 0.0
+        if not self.has_rotary_once:  # cosine and sine of query and key each
+            kept += 4 * self.width * length * self.spec.head_dim
+        # flash attention, which mega has on a GPU but not in fp32, knows the window without a mask
+        has_flash = self.is_mega and not self.is_cpu and self.config.precision != "fp32"
+        if self.is_windowed and not has_flash:
+            masks = 1 if self.is_mega else self.config.micro_batch_size  # hf: one for each sequence
+            kept += masks * self.width * length * length
+        return kept
 
     @property
     def logits(self) -> float:
@@ -305,15 +338,16 @@ class Stage:
         """
         if not self.has_output:
             return 0.0
-        softmax, bf16, fp32 = 4, 2, 4
         if not self.is_mega and self.is_fused:
             return self.width * (2 * self.tokens * self.spec.hidden_size + self.vocabulary_matrix)
         if not self.is_mega:
-            each = 3 * fp32
-        elif self.is_fused and self.config.precision != "fp32":
-            each = bf16
+            each = 3 * FP32_BYTES
+        elif self.config.precision == "fp32":
+            each = FP32_BYTES  # the softmax
+        elif self.is_fused:
+            each = BF16_BYTES
         else:
-            each = softmax if self.config.precision == "fp32" else softmax + bf16
+            each = FP32_BYTES + BF16_BYTES  # softmax and its cast
         return each * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
 
     @property
@@ -322,6 +356,7 @@ class Stage:
         and the backward passes of output layer, last layer and tied embedding. The optimizer's step needs less: it
         works in small chunks (train/common/adamw.py).
         """
+        # the moments follow one another: the fullest counts, not their sum
         in_layer = self.layer_backward + self.tied_gradient
         in_embedding = 3 * self.tied_gradient - self.activations - self.weight_copies
         fullest = max(self.logits, self.loss_forward, self.output_backward, in_layer, in_embedding)
@@ -333,7 +368,9 @@ class Stage:
         beside its copy in the weight's own shape until it gathers again."""
         if not self.is_sharded or self.is_fused:
             return 0.0
-        each = 2 * FP32_BYTES + (BF16_BYTES if self.width == BF16_BYTES else 0)
+        each = 2 * FP32_BYTES
+        if self.width == BF16_BYTES:
+            each += BF16_BYTES
         return each * self.tokens * self.spec.vocab_size + self.width * self.vocabulary_matrix
 
     @property
@@ -341,9 +378,11 @@ class Stage:
         """Copies of weights. mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine;
         not measured here). hf with FSDP2: all weights, gathered for a micro batch (train/hf/model.py).
         """
-        if self.is_mega:
-            return 2 * self.layers * self.layer_matrices if self.config.precision == "fp8" else 0.0
-        return self.width * self.parameters if self.is_sharded else 0.0
+        if self.is_mega and self.config.precision == "fp8":
+            return 2 * self.layers * self.layer_matrices
+        if self.is_sharded:
+            return self.width * self.parameters
+        return 0.0
 
     @property
     def gradient_width(self) -> int:
@@ -351,7 +390,9 @@ class Stage:
         device hf adds such a copy to the sum with GRADIENT_DTYPE=fp32.
         """
         is_cast = not self.is_mega and self.width < FP32_BYTES and self.config.gradient_dtype == "fp32"
-        return self.width + (FP32_BYTES if self.is_sharded or is_cast else 0)
+        if self.is_sharded or is_cast:
+            return self.width + FP32_BYTES
+        return self.width
 
     @property
     def output_backward(self) -> float:
@@ -367,9 +408,10 @@ class Stage:
         in_product = logits + self.width * self.vocabulary_matrix
         if self.is_mega:
             return in_product + hidden
-        parts = FP32_BYTES / self.optimizer_ranks if self.is_sharded else 0.0
-        freed = self.width * self.vocabulary_matrix if self.is_sharded else 0.0
-        return hidden + max(in_product, (self.gradient_width + parts) * self.vocabulary_matrix - freed)
+        width: float = self.gradient_width
+        if self.is_sharded:
+            width += FP32_BYTES / self.optimizer_ranks - self.width
+        return hidden + max(in_product, width * self.vocabulary_matrix)
 
     @property
     def tied_gradient(self) -> float:
@@ -381,20 +423,29 @@ class Stage:
 
     @property
     def layer_backward(self) -> float:
-        """Gradients of SwiGLU's product and of the weight before it. hf: of half of that weight, of experts those of a
-        whole layer. With FSDP2: of all weights of the layer. Or copies of a token for each of its experts: gradients of
-        hf's results, or what mega's forward pass holds until its result is there: the tokens as they were sent, as they
-        came (with EP) and the results of the experts, twice.
+        """Memory of the fullest moment of a layer's backward pass: gradients in the MLP, or copies of the tokens.
+
+        Gradients: those of SwiGLU's product and of the weight before it (hf: of half of that weight, of experts those
+        of a whole layer; with FSDP2: of all weights of the layer). Copies of a token for each of its experts: gradients
+        of hf's results, or what mega's forward pass holds until its result is there: the tokens as they were sent, as
+        they came (with EP) and the results of the experts, twice.
 
         With RECOMPUTE also the activations of the layer that are in memory again; mega's selective way computes one
         at a time, but the experts as a whole.
         """
         ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
-        mlps, experts = self.spec.experts_per_token or 1, self.spec.num_experts
-        matrices = 2 if self.is_mega else 2 * experts or 1
-        weight = self.layer_parameters if self.is_sharded else ffn * self.spec.hidden_size * matrices
-        is_one_at_a_time = self.is_mega and self.config.recompute == "selective" and not experts
-        again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
-        copies = 0 if not experts else 3 if self.is_mega and self.config.expert_parallel_size == 1 else 4
-        sent = self.width * self.tokens * mlps * copies * self.spec.hidden_size
-        return max(sent, self.width * self.tokens * mlps * ffn + self.gradient_width * weight) + again
+        experts = self.spec.num_experts
+        if self.is_sharded:
+            weight = self.layer_parameters
+        else:
+            matrices = 2 if self.is_mega else 2 * experts or 1
+            weight = ffn * self.spec.hidden_size * matrices
+        choices = self.width * self.tokens * (self.spec.experts_per_token or 1)
+        fullest = choices * ffn + self.gradient_width * weight
+        if experts:
+            copies = 3 if self.is_mega and self.config.expert_parallel_size == 1 else 4
+            fullest = max(fullest, choices * copies * self.spec.hidden_size)
+        # it computes one piece at a time, which is freed before the next
+        if self.is_mega and self.config.recompute == "selective" and not experts:
+            return fullest
+        return fullest + self.layer_activations - self.layer_kept

@@ -115,6 +115,7 @@ def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> s
     if len(dataset) < samples:
         raise DataError(f"token stream: got {len(dataset)} samples, wanted {samples} to fingerprint; take more data")
     digest = hashlib.sha256()
+    # int64, because frameworks use different types for the same ids
     for number in range(samples):
         digest.update(np.asarray(dataset[number]["tokens"]).astype("<i8").tobytes())
     return digest.hexdigest()

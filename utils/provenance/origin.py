@@ -11,7 +11,6 @@ oneMKL and oneDNN developer guides; OpenUCX 1.18 `ucx_info -cf`, the usual ones.
 
 from __future__ import annotations
 
-import itertools
 import os
 import platform
 import re
@@ -27,10 +26,10 @@ from utils.provenance.digests import sha256_code, sha256_files
 from utils.redact import is_secret_name, json_value
 from utils.settings.config import ROOT
 
-PACKAGES = (
-    *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
-    *itertools.chain.from_iterable(one.packages for one in FRAMEWORKS.values()),
-)
+_PACKAGES = ["torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"]
+for _framework in FRAMEWORKS.values():
+    _PACKAGES += _framework.packages
+PACKAGES = tuple(_PACKAGES)
 _HASH = re.compile(r"sha256:[0-9a-f]{16}")
 REPORT_FOLDERS = ("utils", "evaluate")
 """Folders of the code that makes a report of results."""
@@ -42,27 +41,36 @@ def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any
     """Return the `provenance` section of a result."""
     reasons: dict[str, str] = {}
     git_commit, dirty = commit(ROOT)
+    # a null without a reason is no valid result
     if git_commit is None:
-        reasons |= dict.fromkeys(("git_commit", "git_dirty"), NO_COMMIT)
-    image, digest = os.environ.get("TPRIMAT_IMAGE"), os.environ.get("TPRIMAT_IMAGE_DIGEST")
-    where = "what started the container did not tell" if os.environ.get("TPRIMAT_IN_CONTAINER") else NO_CONTAINER
-    reasons |= {key: where for key, value in (("image", image), ("image_digest", digest)) if not value}
-    return {
+        reasons["git_commit"] = reasons["git_dirty"] = NO_COMMIT
+    image, digest = os.environ.get("TPRIMAT_IMAGE") or None, os.environ.get("TPRIMAT_IMAGE_DIGEST") or None
+    no_image = NO_CONTAINER
+    if os.environ.get("TPRIMAT_IN_CONTAINER"):
+        no_image = "what started the container did not tell"
+    if image is None:
+        reasons["image"] = no_image
+    if digest is None:
+        reasons["image_digest"] = no_image
+    section: dict[str, Any] = {
         "suite_version": VERSION,
         "git_commit": git_commit,
         "git_dirty": dirty,
         "code_sha256": sha256_code(ROOT),
-        "image": image or None,
-        "image_digest": digest or None,
+        "image": image,
+        "image_digest": digest,
         "command": command,
         "host": platform.node(),
-        **({"hosts": hosts.split(",")} if (hosts := os.environ.get("TPRIMAT_HOSTS")) else {}),
         "framework_versions": versions(),
         "environment": speed_variables(os.environ),
         "started_utc": started_utc,
         "finished_utc": finished_utc,
         "reasons": reasons,
     }
+    hosts = os.environ.get("TPRIMAT_HOSTS")
+    if hosts:  # of a job of several nodes
+        section["hosts"] = hosts.split(",")
+    return section
 
 
 def versions() -> dict[str, str]:
@@ -82,13 +90,15 @@ def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     A secret in a value is replaced, and a variable whose name means a secret is left out. A variable of an unpublished
     name has a hash in place of its value, by which two sides can be compared.
     """
-    given = {
-        name: f"{name}={value}"  # the name tells how a value is read
-        for name, value in sorted(environ.items())
-        if SPEED_VARIABLES.match(name) and not is_secret_name(name)
-    }
-    told = json_value(given, environ)
-    return {name: on_record(name, told[name].partition("=")[2]) for name in given if name in told}
+    given = {}
+    for name, value in sorted(environ.items()):
+        if SPEED_VARIABLES.match(name) and not is_secret_name(name):
+            given[name] = f"{name}={value}"  # the name tells how a value is read
+    recorded = {}
+    for name, assignment in json_value(given, environ).items():
+        if name in given:  # the name itself may be a token
+            recorded[name] = on_record(name, assignment.partition("=")[2])
+    return recorded
 
 
 def on_record(name: str, value: str) -> str:
@@ -109,6 +119,7 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
     """
     import subprocess
 
+    # an empty one too: outside there was no commit either
     if "TPRIMAT_GIT_COMMIT" in environ:
         is_dirty = {"true": True, "false": False}.get(environ.get("TPRIMAT_GIT_DIRTY", ""))
         return environ["TPRIMAT_GIT_COMMIT"] or None, is_dirty
@@ -121,17 +132,20 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
     try:
         if git("rev-parse", "--show-prefix"):  # a copy inside another checkout has no commit of its own
             return None, None
-        return git("rev-parse", "HEAD"), bool(
-            git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-        )
+        changes = git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        return git("rev-parse", "HEAD"), bool(changes)
     except (OSError, subprocess.SubprocessError):
         return None, None
 
 
 def sha256_report_code(root: Path) -> str:
     """Return one digest of names and contents of the code that makes reports; git is not needed."""
-    found = (path for folder in REPORT_FOLDERS for path in (root / folder).rglob("*"))
-    return sha256_files(root, (path for path in found if path.is_file() and "__pycache__" not in path.parts))
+    files = []
+    for folder in REPORT_FOLDERS:
+        for path in (root / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                files.append(path)
+    return sha256_files(root, files)
 
 
 _NAMES = {

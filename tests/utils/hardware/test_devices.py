@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform as python_platform
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from checkout import ROOT
 
 from tests.support.example import example_result
 from utils.hardware import __main__, detect
@@ -17,32 +19,33 @@ from utils.hardware.devices import DEVICES, NUMBERS, SHORT_NAMES, find_device, n
 from utils.results import store
 
 BY_NAME = {device.name: device for device in DEVICES}
+MIB, GIB = 2**20 / 1e9, 2**30 / 1e9
 # What torch, nvidia-smi and rocm-smi say, with the memory in 1e9 bytes that the driver reports where it was published.
 KNOWN = [
     ("NVIDIA H100 80GB HBM3", 85.0, "NVIDIA H100 SXM 80GB"),
     ("NVIDIA H100 PCIe", 85.0, "NVIDIA H100 PCIe 80GB"),
     ("NVIDIA H200", 150.1, "NVIDIA H200 SXM 141GB"),
-    ("NVIDIA A100-SXM4-40GB", 42_405_855_232 / 1e9, "NVIDIA A100 SXM 40GB"),
+    ("NVIDIA A100-SXM4-40GB", 42.406, "NVIDIA A100 SXM 40GB"),
     ("NVIDIA A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
     ("A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
-    ("NVIDIA B200", 179 * 2**30 / 1e9, "NVIDIA B200 180GB"),
-    ("AMD Instinct MI300X", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
-    ("AMD Instinct MI300X VF", 196_288 * 2**20 / 1e9, "AMD Instinct MI300X"),
-    ("AMD Instinct MI325X", 256 * 2**30 / 1e9, "AMD Instinct MI325X"),
-    ("AMD Instinct MI355X OAM", 288 * 2**30 / 1e9, "AMD Instinct MI355X"),
-    ("AMD Instinct MI250X", 64 * 2**30 / 1e9, "AMD Instinct MI250X (one of 2 dies)"),
-    ("NVIDIA GH200 480GB", 97_871 * 2**20 / 1e9, "NVIDIA GH200 96GB"),
-    ("NVIDIA GH200 144G HBM3e", 153_008_209_920 / 1e9, "NVIDIA GH200 144GB"),
-    ("NVIDIA GB200", 189_471 * 2**20 / 1e9, "NVIDIA GB200 186GB"),
-    ("NVIDIA GB300", 284_208 * 2**20 / 1e9, "NVIDIA GB300 279GB"),
-    ("NVIDIA B300 SXM6 AC", 275_040 * 2**20 / 1e9, "NVIDIA B300 270GB"),
-    ("NVIDIA H20", 97_871 * 2**20 / 1e9, "NVIDIA H20 96GB"),
-    ("NVIDIA L40S", 46_068 * 2**20 / 1e9, "NVIDIA L40S 48GB"),
-    ("AMD Instinct MI300A", 131_809_200 * 2**10 / 1e9, "AMD Instinct MI300A"),
-    ("AMD Instinct MI350X", 288 * 2**30 / 1e9, "AMD Instinct MI350X"),
-    ("AMD Instinct MI355X VF", 288 * 2**30 / 1e9, "AMD Instinct MI355X"),
-    ("AMD Instinct MI210", 64 * 2**30 / 1e9, "AMD Instinct MI210"),
-    ("AMD Instinct MI250", 64 * 2**30 / 1e9, "AMD Instinct MI250 (one of 2 dies)"),
+    ("NVIDIA B200", 179 * GIB, "NVIDIA B200 180GB"),
+    ("AMD Instinct MI300X", 192 * GIB, "AMD Instinct MI300X"),
+    ("AMD Instinct MI300X VF", 196_288 * MIB, "AMD Instinct MI300X"),
+    ("AMD Instinct MI325X", 256 * GIB, "AMD Instinct MI325X"),
+    ("AMD Instinct MI355X OAM", 288 * GIB, "AMD Instinct MI355X"),
+    ("AMD Instinct MI250X", 64 * GIB, "AMD Instinct MI250X (one of 2 dies)"),
+    ("NVIDIA GH200 480GB", 97_871 * MIB, "NVIDIA GH200 96GB"),
+    ("NVIDIA GH200 144G HBM3e", 153.008, "NVIDIA GH200 144GB"),
+    ("NVIDIA GB200", 189_471 * MIB, "NVIDIA GB200 186GB"),
+    ("NVIDIA GB300", 284_208 * MIB, "NVIDIA GB300 279GB"),
+    ("NVIDIA B300 SXM6 AC", 275_040 * MIB, "NVIDIA B300 270GB"),
+    ("NVIDIA H20", 97_871 * MIB, "NVIDIA H20 96GB"),
+    ("NVIDIA L40S", 46_068 * MIB, "NVIDIA L40S 48GB"),
+    ("AMD Instinct MI300A", 134.973, "AMD Instinct MI300A"),
+    ("AMD Instinct MI350X", 288 * GIB, "AMD Instinct MI350X"),
+    ("AMD Instinct MI355X VF", 288 * GIB, "AMD Instinct MI355X"),
+    ("AMD Instinct MI210", 64 * GIB, "AMD Instinct MI210"),
+    ("AMD Instinct MI250", 64 * GIB, "AMD Instinct MI250 (one of 2 dies)"),
 ]
 
 
@@ -64,11 +67,11 @@ UNKNOWN = (
 OTHER_NUMBERS = [  # a known name with the memory or cores of something else
     ("NVIDIA H200", 85.0, None),
     ("NVIDIA H100 80GB HBM3", 85.0, 14592),
-    ("AMD Instinct MI300X", 24 * 2**30 / 1e9, None),
-    ("AMD Instinct MI300X", 192 * 2**30 / 1e9, 38 * 64),
-    ("AMD Instinct MI300X VF", 96 * 2**30 / 1e9, None),
-    ("AMD Instinct MI250X", 128 * 2**30 / 1e9, None),
-    *(("AMD Instinct MI250X / MI250", 64 * 2**30 / 1e9, cores) for cores in (None, 64)),
+    ("AMD Instinct MI300X", 24 * GIB, None),
+    ("AMD Instinct MI300X", 192 * GIB, 38 * 64),
+    ("AMD Instinct MI300X VF", 96 * GIB, None),
+    ("AMD Instinct MI250X", 128 * GIB, None),
+    *(("AMD Instinct MI250X / MI250", 64 * GIB, cores) for cores in (None, 64)),
 ]
 
 
@@ -83,7 +86,7 @@ def test_an_unknown_device_has_no_peak_rather_than_that_of_a_similar_one(reporte
 @pytest.mark.parametrize(("name", "cores"), [("AMD Instinct MI250", 104 * 64), ("AMD Instinct MI250X", 110 * 64)])
 def test_one_die_of_a_board_of_two_is_half_of_the_board_and_told_apart_by_its_cores(name, cores):
     die = find_device(name)
-    assert die == find_device("AMD Instinct MI250X / MI250", 64 * 2**30 / 1e9, cores)
+    assert die == find_device("AMD Instinct MI250X / MI250", 64 * GIB, cores)
     for number in NUMBERS:
         whole = getattr(BY_NAME[name], number)
         assert getattr(die, number) == (None if whole is None else whole / 2)
@@ -195,6 +198,48 @@ def test_no_two_boards_answer_to_one_name():
     shared = [(name, board.memory_gb, board.cores) for board in DEVICES for name in board.names_with_cores]
     assert len(shared) == len(set(shared)) and not {name for name, *_ in shared} & set(own)
     assert len({board.name for board in DEVICES}) == len(DEVICES)
+
+
+# Memory of the boards: what their drivers report, and the datasheet's number where no report is known.
+
+
+FIRST_GPU = ROOT / "tests" / "h200"
+# In bytes or GB by another source than that of the row: Modal's own conversion of the MiB, rocm-smi beside amd-smi.
+REPORTED = {
+    "NVIDIA H100 SXM 80GB": 85.52,
+    "NVIDIA A100 SXM 80GB": 85.89,
+    "NVIDIA A100 SXM 40GB": 42.94,
+    "NVIDIA L40S 48GB": 48.30,
+    "NVIDIA H200 SXM 141GB": 150.75,
+    "AMD Instinct MI300X": 206.14,
+    "AMD Instinct MI355X": 309.22,
+}
+MARKETED = {"NVIDIA H100 PCIe 80GB": 80.0, "NVIDIA H200 NVL 141GB": 141.0, "AMD Instinct MI210": 64.0}
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_memory_is_that_of_the_driver_in_gb_of_1e9_bytes_and_no_longer_the_number_in_the_name(name):
+    device = BY_NAME[name]
+    assert device.memory_gb == pytest.approx(REPORTED[name], abs=0.01)
+    assert device.sources["memory_gb"].startswith(("nvidia-smi", "rocm-smi", "amd-smi"))
+
+
+@pytest.mark.parametrize("name", MARKETED)
+def test_a_board_without_a_known_report_keeps_the_number_of_its_datasheet_and_says_so(name):
+    device = BY_NAME[name]
+    assert device.memory_gb == MARKETED[name] and "-smi" not in device.sources["memory_gb"]
+
+
+def test_memory_of_the_first_gpu_is_that_of_its_driver_and_torch_has_it_without_what_the_driver_reserves():
+    page = (FIRST_GPU / "facts" / "nvidia_smi_q.txt").read_text()
+    said = re.search(r"FB Memory Usage\s+Total +: (\d+) MiB\s+Reserved +: (\d+) MiB", page)
+    total, reserved = (int(size) * MIB for size in said.groups())
+    h200 = named("H200")
+    assert h200.memory_gb == pytest.approx(total, rel=1e-9)
+    for path in (FIRST_GPU / "results").glob("*.json"):
+        info = json.loads(path.read_text())["gpu_info"]
+        assert info["total_memory_gb"] == pytest.approx(total - reserved, abs=2e-3)
+        assert find_device(info["device_name"], info["total_memory_gb"], info["gpu_cores"]) == h200
 
 
 # The platform of a process and the gpu_info section, with fake torch modules for both vendors.
