@@ -41,7 +41,9 @@ class SuiteProcess:
     @property
     def job(self) -> str | None:
         """Name of the job that started the process."""
-        return self.marker.split(":", 3)[3] if self.marker and self.marker.count(":") >= 3 else None
+        if self.marker is None or self.marker.count(":") < 3:
+            return None
+        return self.marker.split(":", 3)[3]
 
     @property
     def is_left_behind(self) -> bool:
@@ -50,6 +52,10 @@ class SuiteProcess:
             return False
         namespace, launcher, started, _ = self.marker.split(":", 3)
         return namespace == _namespace() and launcher.isdecimal() and _started(int(launcher)) != started
+
+    def is_alive(self) -> bool:
+        """Check that the process still runs; another one that got its id since has another start time."""
+        return _started(self.process_id) == self.started
 
 
 def marker(job: str) -> str:
@@ -77,9 +83,9 @@ def look_up(process_id: int) -> SuiteProcess | None:
 def left_behind() -> Iterator[SuiteProcess]:
     """Yield this user's processes that jobs left behind, by process id."""
     for process_id in sorted(int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()):
-        found = look_up(process_id)
-        if found and found.is_left_behind and found.user_id == os.getuid():
-            yield found
+        process = look_up(process_id)
+        if process is not None and process.is_left_behind and process.user_id == os.getuid():
+            yield process
 
 
 def ancestors() -> set[int]:
@@ -98,7 +104,11 @@ def _marker_of(folder: Path) -> str | None:
         environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return None  # another user's process
-    return next((entry.partition("=")[2] for entry in environment if entry.startswith(f"{MARKER}=")), None)
+    for entry in environment:
+        name, _, value = entry.partition("=")
+        if name == MARKER:
+            return value
+    return None
 
 
 def _namespace() -> str:
@@ -109,7 +119,9 @@ def _namespace() -> str:
 def _started(process_id: int) -> str | None:
     """Return the start time, field 22 of stat; None if the process is gone or a zombie."""
     fields = _stat(process_id)
-    return None if not fields or fields[0] in ("Z", "X") else fields[19]
+    if not fields or fields[0] in ("Z", "X"):
+        return None
+    return fields[19]
 
 
 def _stat(process_id: int) -> list[str]:
