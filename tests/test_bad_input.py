@@ -137,7 +137,7 @@ TYPED = [
     ("python -m benchmarks.texts --megabyte 1 {m}/out", "did you mean --megabytes?", 2),
     ("python -m benchmarks.gpu --platform cpu --device H10", "wanted one of", 2),
     ("python -m benchmarks.gpu --platform cpu MBS=2", "wanted OUTPUT_DIR or DATA_DIR", 2),
-    ("python -m benchmarks.recorder --calls x", "wanted a whole number", 2),
+    ("python -m benchmarks.recorder --pairs x", "wanted a whole number", 2),
     # scripts: nothing is installed, prepared or started before the line
     ("./shell/run_train.sh mbs=2", "did you mean MBS=2?", 2),
     ("./shell/run_train.sh --hlep", HLEP, 2),
