@@ -204,7 +204,7 @@ CASES = {
     "a gap": ("amd", share(1), lose(slice(80, 95)), NO_ENERGY, {"joules": "a gap of 1.3 s"}),
     "a late begin": (
         *("amd", share(1), lose(slice(0, 60))),
-        *(NO_ENERGY, {"joules": "the first 0.8 s of the steady steps were sampled"}),
+        *(NO_ENERGY, {"joules": "the first 0.8 s of the steady steps were not sampled"}),
     ),
     "one sample": (
         *("amd", share(1), lose(slice(1, None))),
