@@ -162,7 +162,7 @@ def planned(platform, memory_gb, command):
         load(options.platform, 1, arguments=options.settings, environ={})
     elif module == "train.launch":
         options = Parser(launch.OPTIONS).parse_args(arguments)
-        job, *_ = launch._plan(options)
+        job, *_ = launch.plan_job(options)
         if too_large := fit.refusal(job, memory_gb):
             raise ConfigError(too_large)
     elif module == "train.probe":
