@@ -58,8 +58,11 @@ def lower_bound_gb(found: MemoryEstimate) -> float:
 
 def terms_text(found: MemoryEstimate) -> str:
     """Return the terms of an estimate as text: `weights 16.1, gradients 32.1, ...` in GB."""
-    terms = ((name.removesuffix("_gb"), size) for name, size in vars(found).items() if name.endswith("_gb"))
-    return ", ".join(f"{name} {size:.1f}" for name, size in terms if size is not None)
+    terms = []
+    for name, size in vars(found).items():
+        if name.endswith("_gb") and size is not None:
+            terms.append(f"{name.removesuffix('_gb')} {size:.1f}")
+    return ", ".join(terms)
 
 
 def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacity_gb: float) -> list[Change]:
@@ -70,12 +73,13 @@ def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacit
     An empty list means that no combination fits.
     """
     found: list[Change] = []
-    for change in sorted(
-        _changes(config, framework, spec), key=lambda one: (len(one), [ORDER.index(setting) for setting, _ in one])
-    ):
-        if any(dict(smaller).keys() <= dict(change).keys() for smaller in found):
+    changes = list(_changes(config, framework, spec))
+    changes.sort(key=lambda change: (len(change), [ORDER.index(setting) for setting, _ in change]))
+    for change in changes:
+        settings = dict(change)
+        if any(dict(smaller).keys() <= settings.keys() for smaller in found):
             continue
-        changed = _changed(config, spec, dict(change))
+        changed = _changed(config, spec, settings)
         if changed and estimate(changed, framework, spec).total_gb <= usable_gb(capacity_gb, config.platform):
             found.append(change)
         if len(found) == MOST_SUGGESTIONS:
@@ -96,9 +100,13 @@ def _changes(config: RunConfig, framework: str, spec: ModelSpec) -> Iterator[Cha
         "OPTIMIZER_STATE": _after(("fp32", "bf16"), config.optimizer_state),
     }
     if framework == "mega":
-        layer = ("EP", config.expert_parallel_size) if spec.num_experts else ("TP", config.tensor_parallel_size)
-        for key, size in (layer, ("PP", config.pipeline_parallel_size)):
-            values[key] = [str(n) for n in range(size + 1, config.num_gpus + 1) if n % size == 0]
+        sizes = {"PP": config.pipeline_parallel_size}
+        if spec.num_experts:
+            sizes["EP"] = config.expert_parallel_size
+        else:
+            sizes["TP"] = config.tensor_parallel_size
+        for key, size in sizes.items():
+            values[key] = [str(number) for number in range(2 * size, config.num_gpus + 1, size)]
     choices = [[None, *values.get(key, ())] for key in ORDER]
     for combination in itertools.product(*choices):
         yield tuple((key, value) for key, value in zip(ORDER, combination, strict=True) if value is not None)
@@ -135,11 +143,17 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     needed = lower_bound_gb(found)
     if needed <= capacity:
         return None
-    split = "EP" if job.spec.num_experts else "TP"
-    more = "more GPUs with EP" if split == "EP" and job.framework == "mega" else "more GPUs"
-    remedy = f"no MBS, RECOMPUTE, OPTIMIZER_STATE, {split} or PP fits: use {more}, a lower SL, or MODEL_SIZE=proxy"
-    if changes := changes_that_fit(job.config, job.framework, job.spec, capacity):
-        remedy = f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
+    changes = changes_that_fit(job.config, job.framework, job.spec, capacity)
+    if changes:
+        texts = [change_text(change) for change in changes]
+        remedy = f"should fit: {', or '.join(texts)} (on both sides of a comparison)"
+    else:
+        split, more = "TP", "more GPUs"
+        if job.spec.num_experts:
+            split = "EP"
+            if job.framework == "mega":
+                more = "more GPUs with EP"
+        remedy = f"no MBS, RECOMPUTE, OPTIMIZER_STATE, {split} or PP fits: use {more}, a lower SL, or MODEL_SIZE=proxy"
     return (
         f"predicted, not run: at least {needed:.1f} GB are needed of a device with {capacity:.1f} GB "
         f"(estimate, GB: {terms_text(found)}); {remedy}; FIT=ignore starts it anyway"
@@ -172,7 +186,10 @@ def _verdict(job: Job, device: Device) -> str:
 def terminal_table(jobs: Iterable[Job]) -> str | None:
     """Return the table of the jobs of one platform for a terminal; None for a CPU and for jobs without a formula."""
     first = {(job.framework, job.model): job for job in jobs if job.framework in FRAMEWORKS}
-    if not first or (platform := next(iter(first.values())).config.platform) not in SHOWN:
+    if not first:
+        return None
+    platform = next(iter(first.values())).config.platform
+    if platform not in SHOWN:
         return None
     devices = devices_of(platform)
     lines = [f"memory of one GPU by the estimate, GB; not measured; {LAYERS}:"]
@@ -214,10 +231,10 @@ def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> Iterator[str]:
         needed, ranks = host_gb(job), job.config.ranks_per_node
         line = f"{name} about {needed:.1f} GB for {ranks} {'rank' if ranks == 1 else 'ranks'}"
         if not is_here:
-            line += ", of an unknown amount (the plan is for another machine)"
-        elif needed > has:
-            other = "FRAMEWORK=mega or " if job.framework == "hf" else ""
-            line = f"warning: {line} of {has:.1f} GB ({source}); the machine has less: use {other}one with more memory"
+            yield f"{line}, of an unknown amount (the plan is for another machine)"
+        elif needed <= has:
+            yield f"{line} of {has:.1f} GB ({source})"
         else:
-            line += f" of {has:.1f} GB ({source})"
-        yield line
+            # mega draws its weights in parts, hf has the whole model on the host
+            other = "FRAMEWORK=mega or " if job.framework == "hf" else ""
+            yield f"warning: {line} of {has:.1f} GB ({source}); the machine has less: use {other}one with more memory"

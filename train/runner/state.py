@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,9 +31,8 @@ WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
 FINISHED, FAILED, INTERRUPTED, SUBMITTED = "finished", "failed", "interrupted", "submitted"
 """States of a matrix that nobody follows any more: it came to its end (jobs may have failed), had to stop, was asked to
 stop, or its jobs are in Slurm's queue (--no-wait)."""
-SETUP, DATA, CHECKS, TRAINING, VALIDATION, COMPARISON, DONE = (
-    *("setup", "data", "checks", "training", "validation", "comparison", "done"),
-)
+SETUP, DATA, CHECKS, TRAINING = "setup", "data", "checks", "training"
+VALIDATION, COMPARISON, DONE = "validation", "comparison", "done"
 """Phases of a matrix, in their order. One that failed or was interrupted keeps the phase in which this happened."""
 STATUS_SCHEMA_VERSION = 1
 WARNING = "warning: "
@@ -95,28 +96,33 @@ class JobState:
         """Estimated seconds of the whole job; None while there is no estimate, and for a failed or skipped job."""
         if self.is_done:
             return self.elapsed_seconds if self.state == "ok" else None
-        remaining, elapsed = self.remaining_seconds, self.elapsed_seconds
-        return None if remaining is None or elapsed is None else elapsed + remaining
+        if self.remaining_seconds is None or self.elapsed_seconds is None:
+            return None
+        return self.elapsed_seconds + self.remaining_seconds
 
     def as_dict(self) -> dict[str, Any]:
         """Return the job's part of status.json."""
-        step = self.step
-        return {
+        status: dict[str, Any] = {
             "number": self.number,
             "framework": self.job.framework,
             "model": self.job.model,
             "run": self.job.run,
             "state": self.state,
             "reason": self.reason,
-            "step": step.number if step else None,
+            "step": None,
             "total_steps": self.job.config.train_iterations,
-            "step_time_seconds": step.seconds if step else None,
-            "loss": step.loss if step and step.loss == step.loss else None,
+            "step_time_seconds": None,
+            "loss": None,
             "elapsed_seconds": _rounded(self.elapsed_seconds),
             "remaining_seconds": _rounded(self.remaining_seconds),
             "result": str(self.job.result_path),
             "log": str(self.log) if self.log else None,
         }
+        if self.step is not None:
+            status["step"], status["step_time_seconds"] = self.step.number, self.step.seconds
+            if not math.isnan(self.step.loss):  # JSON has no NaN
+                status["loss"] = self.step.loss
+        return status
 
 
 @dataclass
@@ -166,13 +172,18 @@ class MatrixState:
     def good(self) -> str:
         """Share of the jobs that have an ok result, in words."""
         good = sum(job.is_good for job in self.jobs)
-        return f"{good} of {self._jobs} {'has' if len(self.jobs) == 1 else 'have'} an ok result"
+        verb = "has" if len(self.jobs) == 1 else "have"
+        return f"{good} of {self._jobs} {verb} an ok result"
 
     @property
     def unrecorded_warnings(self) -> list[str]:
         """Warnings that are in the result of no job, each kind once with the number of jobs."""
         recorded = {job.title: job.result["warnings"] for job in self.jobs if job.result is not None}
-        return gathered((title, text) for title, text in self.warnings if text not in recorded.get(title, ()))
+        unrecorded = []
+        for title, text in self.warnings:
+            if text not in recorded.get(title, ()):
+                unrecorded.append((title, text))
+        return gathered(unrecorded)
 
     @property
     def done(self) -> str:
@@ -204,18 +215,22 @@ class MatrixState:
         They differ while RUNS=auto has not decided how many runs a job gets. None until there is an estimate for one
         job. Cooldown is included.
         """
-        known = {job.job.kind: job.whole_seconds for job in self.jobs if job.whole_seconds}
+        known: dict[tuple[str, str], float] = {}
+        for job in self.jobs:
+            if job.whole_seconds:
+                known[job.job.kind] = job.whole_seconds
         if not known:
             return None
-        average = sum(seconds or 0.0 for seconds in known.values()) / len(known)
+        average = statistics.fmean(known.values())
         least = possible = 0.0
         for job in self.jobs:
             if job.is_done:
                 continue
-            least += max(0.0, (known.get(job.job.kind) or average) - (job.elapsed_seconds or 0.0))
-            least += job.job.config.cooldown_seconds if job.state == WAITING else 0.0
+            least += max(0.0, known.get(job.job.kind, average) - (job.elapsed_seconds or 0.0))
+            if job.state == WAITING:
+                least += job.job.config.cooldown_seconds
         for last, count in self._possible():
-            possible += count * ((known.get(last.kind) or average) + last.config.cooldown_seconds)
+            possible += count * (known.get(last.kind, average) + last.config.cooldown_seconds)
         return least, least + possible
 
     def _possible(self) -> list[tuple[Job, int]]:
@@ -225,7 +240,7 @@ class MatrixState:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of status.json."""
-        remaining = self.remaining_seconds()
+        least, most = self.remaining_seconds() or (None, None)
         return {
             "schema_version": STATUS_SCHEMA_VERSION,
             "state": self.state,
@@ -236,8 +251,8 @@ class MatrixState:
             "started_utc": self.started_utc,
             "updated_utc": utc_now(),
             "elapsed_seconds": _rounded(self.elapsed_seconds),
-            "remaining_seconds": None if remaining is None else _rounded(remaining[0]),
-            "most_remaining_seconds": None if remaining is None else _rounded(remaining[1]),
+            "remaining_seconds": _rounded(least),
+            "most_remaining_seconds": _rounded(most),
             "jobs_total": len(self.jobs),
             "most_jobs_total": self.most,
             "jobs_done": sum(job.is_done for job in self.jobs),
@@ -269,10 +284,12 @@ class StatusFile:
 
     def end(self, state: str) -> None:
         """Note that the matrix has ended, unless that is noted already."""
-        if self.matrix.state == RUNNING:
-            self.matrix.state, self.matrix.pause = state, None
-            self.matrix.phase = DONE if state == FINISHED else self.matrix.phase
-            self.write()
+        if self.matrix.state != RUNNING:
+            return
+        self.matrix.state, self.matrix.pause = state, None
+        if state == FINISHED:
+            self.matrix.phase = DONE
+        self.write()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
