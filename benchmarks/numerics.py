@@ -85,9 +85,9 @@ def both_ways(
     output.backward(gradient.to(output.dtype))
     reference.backward(gradient.double())
     forward, backward = limits
-    errors = [relative(one.grad, other.grad, backward) for one, other in zip(given, doubles, strict=True)]
-    rows = row(name, relative(output.detach(), reference.detach(), forward), forward, note)
-    return rows + row(f"{name}, gradient", max(errors), backward, note)
+    error = relative(output.detach(), reference.detach(), forward)
+    errors = [relative(tensor.grad, exact.grad, backward) for tensor, exact in zip(given, doubles, strict=True)]
+    return row(name, error, forward, note) + row(f"{name}, gradient", max(errors), backward, note)
 
 
 def cross_entropy() -> Rows:
