@@ -22,18 +22,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import MEGABYTE, cost_of, machine, spread
-from tests.support.example import example_result
-from tests.support.sides import make_consistent
+from tests.support import sides
 from utils.arguments import Parser, first_line, from_one, run
 from utils.results import store
 
-PLATFORMS = {
-    "nvd": {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_cores": 16896},
-    "amd": {"device_name": "AMD Instinct MI300X", "total_memory_gb": 206.0, "gpu_cores": 19456},
-}
 MODELS, FRAMEWORKS, MACHINES = ("llama", "qwen"), ("mega", "hf"), 5
 STEP_SECONDS = {"nvd": 1.0, "amd": 1.05}
-CONFIG = {"num_gpus": 8, "global_batch_size": 64, "micro_batch_size": 1, "dp": 8, "precision": "bf16"}
 PEER = (
     "import json, pathlib, sys; print(sum(len(json.load(open(p))) for p in pathlib.Path(sys.argv[1]).rglob('*.json')))"
 )
@@ -73,36 +67,26 @@ def write(folder: Path, count: int, steps: int, seed: int) -> int:
     """Write `count` ok and valid results below `folder`; return their size in bytes."""
     random = np.random.default_rng(seed)
     size = 0
-    jobs = product(range(1, count + 1), range(MACHINES), PLATFORMS, MODELS, FRAMEWORKS)
+    jobs = product(range(1, count + 1), range(MACHINES), STEP_SECONDS, MODELS, FRAMEWORKS)
     for number, host, vendor, model, framework in islice(jobs, count):
-        result = _result(random, steps, vendor, model, framework, host, number)
+        noise = random.normal(0, 0.004, steps + 1)
+        correlated = noise[1:] + 0.5 * noise[:-1]
+        times = STEP_SECONDS[vendor] * (1 + random.normal(0, 0.003)) * np.exp(correlated)
+        times[:3] *= (8.0, 1.5, 1.2)  # compilation
+        losses = 3 + 7 * 0.98 ** np.arange(steps) + random.normal(0, 0.01, steps)
+        samples = {
+            "steps": list(range(1, steps + 1)),
+            "step_times": times.round(6).tolist(),
+            "loss_values": losses.round(6).tolist(),
+            "grad_norms": random.lognormal(0, 0.3, steps).round(6).tolist(),
+            "data_wait_seconds": [0.0] * steps,
+        }
+        changes = samples | sides.both(max_steps=steps) | {"model": model, "framework": framework}
+        result = sides.run(vendor, number, host=f"{vendor}-{host}", **changes)
         path = folder / vendor / f"machine{host}" / store.result_name(vendor, framework, model, number)
         store.write(result, path)
         size += path.stat().st_size
     return size
-
-
-def _result(
-    random: np.random.Generator, steps: int, vendor: str, model: str, framework: str, host: int, number: int
-) -> dict[str, Any]:
-    result = example_result(platform=vendor, model=model, framework=framework, run=number)
-    for section in ("training_config", "resolved_config"):
-        result[section] |= CONFIG | {"max_steps": steps}
-    stack = {"nvd": "cuda", "amd": "rocm"}[vendor]
-    result["gpu_info"] |= PLATFORMS[vendor] | {"device_count": CONFIG["num_gpus"], "software_stack": stack}
-    result["provenance"]["host"] = f"{vendor}-{host}"
-    noise = random.normal(0, 0.004, steps + 1)
-    correlated = noise[1:] + 0.5 * noise[:-1]
-    times = STEP_SECONDS[vendor] * (1 + random.normal(0, 0.003)) * np.exp(correlated)
-    times[:3] *= (8.0, 1.5, 1.2)  # compilation
-    losses = 3 + 7 * 0.98 ** np.arange(steps) + random.normal(0, 0.01, steps)
-    result["steps"] = list(range(1, steps + 1))
-    result["step_times"] = times.round(6).tolist()
-    result["loss_values"] = losses.round(6).tolist()
-    result["grad_norms"] = random.lognormal(0, 0.3, steps).round(6).tolist()
-    result["data_wait_seconds"] = [0.0] * steps
-    make_consistent(result)
-    return result
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Benchmark of encoding and cleaning: data.encode and its peers, and data.clean, in one run.
+"""Benchmark of encoding: data.encode and its peers in one run.
 
     python -m benchmarks.encode --input FILE.jsonl --tokenizer FOLDER [--processes 1 2] [--repetitions 3]
     MEGATRON_LM_PATH=CHECKOUT MEGATRON_LM_PYTHON=PYTHON python -m benchmarks.encode ...
@@ -12,7 +12,6 @@ Memory is the largest resident memory of one process.
 - bare tokenizers: read the file, take the texts, encode them, discard the ids; with several processes, each has a share
   of the lines. It is an upper bound for anything that writes.
 - preprocess_data.py: the tool of Megatron-LM, with --append-eod and the fast tokenizer of transformers.
-- data.clean, light and full: read and clean the file on one core, and write it.
 """
 
 from __future__ import annotations
@@ -115,9 +114,6 @@ def _encode_share(path: Path, tokenizer: Path, rank: int, processes: int) -> Non
 def _rows(options: argparse.Namespace) -> list[EncodeCommand]:
     source, tokenizer = str(options.input), str(options.tokenizer)
     rows = []
-    for level in ("light", "full"):
-        clean = (sys.executable, "-m", "data.clean", source, "--output", "{output}", "--clean", level)
-        rows.append(EncodeCommand(f"data.clean, {level}", 1, clean, writes_pair=False))
     for count in options.processes:
         given = ("--input", source, "--tokenizer", tokenizer)
         ours = (sys.executable, "-m", "data.encode", *given, "--workers", str(count), "--output-prefix", "{output}")

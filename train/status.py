@@ -30,12 +30,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "OUTPUT_DIR of the matrix (default: %(default)s)",
     }
 }
+Status = dict[str, Any]
+"""The content of a status.json, or of one of its jobs."""
 STALE_SECONDS = 60 * STATUS_EVERY_SECONDS
 COLUMNS = "{:>3}  {:24}  {:8}  {:>11}  {:>9}  {:>8}  {:>8}"
 HEADER = COLUMNS.format("job", "", "state", "step", "step (s)", "loss", "took")
 
 
-def lines(status: dict[str, Any], now: datetime) -> Iterator[str]:
+def lines(status: Status, now: datetime) -> Iterator[str]:
     """Yield the lines about the content of a status.json."""
     done, total, failed = status["jobs_done"], status["jobs_total"], status["jobs_failed"]
     phase = "" if status["phase"] == DONE else f" in phase {status['phase']}"
@@ -60,16 +62,16 @@ def lines(status: dict[str, Any], now: datetime) -> Iterator[str]:
         yield f"report: {status['report']}"
 
 
-def _age_seconds(status: dict[str, Any], now: datetime) -> float:
+def _age_seconds(status: Status, now: datetime) -> float:
     return (now - time_of(status["updated_utc"])).total_seconds()
 
 
-def is_stale(status: dict[str, Any], now: datetime) -> bool:
+def is_stale(status: Status, now: datetime) -> bool:
     """Return whether a running matrix has not written its file for STALE_SECONDS."""
     return status["state"] == RUNNING and _age_seconds(status, now) > STALE_SECONDS
 
 
-def _of_job(job: dict[str, Any]) -> Iterator[str]:
+def _of_job(job: Status) -> Iterator[str]:
     seconds, loss = job["step_time_seconds"], job["loss"]
     line = COLUMNS.format(
         job["number"],

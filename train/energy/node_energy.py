@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from train.energy.sampler import NodeSamples
+from train.energy.sampler import Header, NodeSamples
 
 MOST_WATTS = 3000.0
 """More than any device draws. A counter that starts again has grown by no more than this in the meantime."""
@@ -142,7 +141,7 @@ class PackageEnergy:
 class NodeEnergy:
     """Energy and state of one node; the samples themselves are not kept."""
 
-    header: Mapping[str, Any]
+    header: Header
     why: Mapping[str, str]
     packages: list[PackageEnergy]
     cpu_joules: Measured

@@ -31,10 +31,10 @@ class NvidiaGpu(Gpu):
     def read(self) -> Reading:
         """Return the values now; raise GpuLostError if the GPU has fallen off the bus."""
         nvml, gpu, handle, value = self._library, self._device, self._device.handle, self.value
-        # the reasons of reduced clocks; the function was renamed with driver 535
-        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or (
-            nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-        )
+        # the function was renamed with driver 535
+        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        if reasons is None:
+            reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons
         return [
             number(value("counter_mj", gpu.get_total_energy_consumption)),
             number(value("instant_mw", gpu.get_instant_power_usage)),

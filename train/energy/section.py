@@ -16,7 +16,7 @@ else, such as one die of two. It is also rejected below LEAST_HERTZ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,15 @@ from train.energy.node_energy import (
     steady_intervals,
     total,
 )
-from train.energy.sampler import NodeSamples, SampleFileError, path_of, read_samples
+from train.energy.sampler import Header, NodeSamples, SampleFileError, path_of, read_samples
 from train.job.job import Job
 from train.job.recorder import CLOCK_KEY, shift_seconds
 from train.machine.gpu_state import largest
 from utils.results.performance import warmup_steps
-from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS
+from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS, Result
 
+Section = dict[str, Any]
+"""`energy_metrics`, or a part of it."""
 LEAST_SECONDS = 10.0
 """Counters and power are renewed every 0.1 s, and some devices average power over up to 1 s (Yang et al., "Part-time
 Power Measurements", arXiv 2312.02741): in a shorter interval, counter and power differ although both are right."""
@@ -45,7 +47,7 @@ NOT_THE_WALL = "not the wall"
 NO_GPU, NOT_REPORTED = "no GPU", "the devices do not report it"
 
 
-def of_result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
+def of_result(job: Job, result: Result) -> Section:
     """Return the section of a result that a job has just left, from the samples of all its nodes.
 
     The times of the steps, which the result has in this section, are used up.
@@ -62,12 +64,12 @@ def of_result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
         return unknown(str(error))
 
 
-def unknown(reason: str) -> dict[str, Any]:
+def unknown(reason: str) -> Section:
     """Return the section of a result without energy, with one reason for all of it."""
     return {**dict.fromkeys(KEYS), "reasons": dict.fromkeys(KEYS, reason)}
 
 
-def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mapping[str, Any]) -> dict[str, Any]:
+def of_job(nodes: Iterable[NodeSamples], result: Result, clock: Header) -> Section:
     """Return the section; `clock` is that of the trainer, with the ends of the result's steps.
 
     The samples of the nodes are taken one node after the other, because those of a long job are large.
@@ -111,9 +113,7 @@ def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
     return None
 
 
-def _energy(
-    found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int
-) -> tuple[dict[str, Any], dict[str, str]]:
+def _energy(found: Sequence[NodeEnergy], result: Result, seconds: float, steps: int) -> tuple[Section, dict[str, str]]:
     """Return energy and its sources, and the reasons for what is null; `*` is that of all other keys."""
     has_gpus = found[0].header["platform"] != "cpu"
     cpu = total([node.cpu_joules for node in found])
@@ -138,7 +138,7 @@ def _energy(
         "idle_watts": idle,
         "cpu_joules": cpu,
     }
-    section: dict[str, Any] = {name: value.joules for name, value in measured.items()}
+    section: Section = {name: value.joules for name, value in measured.items()}
     why = {name: value.why for name, value in measured.items()}
     why |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU}
     why["*"] = NOT_REPORTED if packages else found[0].why.get("gpus", NO_GPU)
@@ -167,7 +167,7 @@ def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy
     return power if counter.joules is None else counter
 
 
-def _source(method: str, header: Mapping[str, Any], packages: Sequence[PackageEnergy], gpus: int) -> str:
+def _source(method: str, header: Header, packages: Sequence[PackageEnergy], gpus: int) -> str:
     if method == "cpu_rapl":
         names = ", ".join(package["name"] for package in header["packages"])
         return f"CPU RAPL counter of the processors ({names}), {NOT_THE_WALL}"
@@ -180,8 +180,8 @@ def _covered(packages: Sequence[PackageEnergy]) -> int:
     return sum(package.devices for package in packages if package.counter.joules or package.power.joules)
 
 
-def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
-    section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(node.hertz for node in found)}
+def _states(found: Sequence[NodeEnergy]) -> Section:
+    section: Section = {"samples": found[0].samples, "sample_hz": min(node.hertz for node in found)}
     for name in found[0].states:
         values = np.concatenate([node.states[name] for node in found])
         section[f"mean_{name}"] = section[f"max_{name}"] = None

@@ -28,6 +28,8 @@ from train.machine.gpu_state import (
 Value = TypeVar("Value")
 
 TOOL = "amd-smi"
+Entry = Mapping[str, Any]
+"""The JSON of one GPU from one command."""
 SOURCES = {
     "name": (("static", "asic", "market_name"),),
     "identifier": (("static", "bus", "bdf"),),
@@ -85,7 +87,7 @@ def _default_power_cap_watts(address: str | None) -> float | None:
     return None
 
 
-def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
+def _gpus(command: str) -> dict[int, Entry]:
     printed = output_of(TOOL, command, "--json")
     try:
         content = json.loads(printed)
@@ -96,7 +98,7 @@ def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
         listed = content["gpu_data"]
     elif isinstance(content, dict) and "gpu" in content:
         listed = [content]  # of a machine with one GPU
-    found: dict[int, Mapping[str, Any]] = {}
+    found: dict[int, Entry] = {}
     for entry in listed if isinstance(listed, list) else []:
         # entries without a number are CPUs of an APU machine
         if isinstance(entry, dict) and isinstance(entry.get("gpu"), int):
@@ -106,7 +108,7 @@ def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
     return found
 
 
-def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
+def _state(index: int, content: Mapping[str, Entry]) -> GpuState:
     values: dict[str, Any] = {}
     for name, places in SOURCES.items():
         convert: Callable[[Any], Any] = text if name in TEXTS else number
@@ -140,7 +142,7 @@ def _at(content: Any, *keys: str) -> Any:
     return content
 
 
-def _ecc(content: Mapping[str, Any]) -> str | None:
+def _ecc(content: Entry) -> str | None:
     """Return `Enabled` if any block has ECC."""
     blocks = _at(content, "static", "ras", "ecc_block_state")
     if not isinstance(blocks, Mapping) or not blocks:
@@ -148,14 +150,14 @@ def _ecc(content: Mapping[str, Any]) -> str | None:
     return "Enabled" if "ENABLED" in blocks.values() else "Disabled"
 
 
-def _partition(content: Mapping[str, Any]) -> str | None:
+def _partition(content: Entry) -> str | None:
     where = _at(content, "static", "partition")
     compute = text(_at(where, "compute_partition")) or text(_at(where, "accelerator_partition"))
     memory = text(_at(where, "memory_partition"))
     return "/".join(part for part in (compute, memory) if part) or None
 
 
-def _throttling(content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
+def _throttling(content: Entry) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
     throttle = _at(content, "metric", "throttle")
     states = {name: text(_at(throttle, f"{name}_violation_status")) for name in VIOLATIONS}
     old = text(_at(content, "metric", "power", "throttle_status"))

@@ -31,6 +31,8 @@ from utils.settings.config import ROOT
 
 SIZES = {"cpu": tuple(2**power for power in (20, 22, 24, 26)), "cuda": tuple(2**power for power in range(20, 31, 2))}
 """Bytes of the larger of input and output of a rank, by the kind of device."""
+Row = dict[str, Any]
+"""One collective of one size, as a row of the file."""
 TIMEOUT_SECONDS = 600
 LEAST_ROUNDS, MOST_ROUNDS = 6, 200
 
@@ -51,7 +53,7 @@ def bus_gb_per_second(name: str, size: int, seconds: float, ranks: int) -> float
     return passes * size / seconds / 1e9 * (ranks - 1) / ranks
 
 
-def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | None) -> list[dict[str, Any]]:
+def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | None) -> list[Row]:
     """Return the rows of the file for `ranks` processes of this machine; raise RuntimeError with the reason."""
     if ranks < 2:
         raise RuntimeError("one rank has nothing to exchange")
@@ -78,7 +80,7 @@ def world() -> tuple[int, int]:
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
-def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
+def in_this_world(platform: str, seconds: float) -> list[Row]:
     """Return the rows for the processes of torchrun: of all together, and of several nodes also those of one node.
 
     Every process calls it; `seconds` is that of number 0, which alone gets the rows.
@@ -104,7 +106,7 @@ def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
     return rows if rank == 0 else []
 
 
-def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -> Iterator[dict[str, Any]]:
+def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -> Iterator[Row]:
     ranks, sizes = dist.get_world_size(group), SIZES[device.type]
     for name in OPERATIONS:
         for size in sizes:

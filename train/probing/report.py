@@ -21,11 +21,13 @@ from utils.provenance.origin import speed_variables
 from utils.results import probe_file
 from utils.settings.config import RunConfig
 
+Content = Mapping[str, Any]
+"""The content of a probe's file (utils/results/probe_file.py), or of one of its rows."""
 BANDWIDTH, COLLECTIVES, ATTENTION = 0.3, 3.0, 0.3
 """Seconds of each part over the seconds of a precision's rate."""
 
 
-def measure(platform: str, seconds: float, config: RunConfig, before: conditions.Snapshot) -> dict[str, Any]:
+def measure(platform: str, seconds: float, config: RunConfig, before: conditions.Snapshot) -> Content:
     """Return the content of the file: rates of every precision for `seconds` each, and the other parts in proportion.
 
     `before` is the state of the machine before the measurement. With several processes of torchrun, number 0 calls it.
@@ -93,13 +95,13 @@ TOLERANCE = 1.02
 """A device may run this much above the clock of its datasheet."""
 
 
-def as_text(content: Mapping[str, Any]) -> str:
-    """Return the lines of a probe's content (utils/results/probe_file.py)."""
+def as_text(content: Content) -> str:
+    """Return the figures of a probe for a person."""
     findings = [f"finding: {line}" for line in content["findings"]]
     return "\n".join([*_rates(content), *_collectives(content), *findings]) + "\n"
 
 
-def impossible(content: Mapping[str, Any], device: Device | None) -> list[str]:
+def impossible(content: Content, device: Device | None) -> list[str]:
     """Return a sentence for each figure above the datasheet of a known device: such a measurement is wrong."""
     if device is None:
         return []
@@ -119,7 +121,7 @@ def impossible(content: Mapping[str, Any], device: Device | None) -> list[str]:
     return findings
 
 
-def _rates(content: Mapping[str, Any]) -> Iterator[str]:
+def _rates(content: Content) -> Iterator[str]:
     for precision, rate in content["rates"].items():
         yield (
             f"{precision}: best {rate['best_tflops']:g}, sustained {rate['sustained_tflops']:g} TFLOP/s, spread "
@@ -133,8 +135,8 @@ def _rates(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name.replace('_', ' ')}: {speed} ({moved['gb']:g} GB a pass)"
 
 
-def _collectives(content: Mapping[str, Any]) -> Iterator[str]:
-    rows: Sequence[Mapping[str, Any]] = content["collectives"]
+def _collectives(content: Content) -> Iterator[str]:
+    rows: Sequence[Content] = content["collectives"]
     for row in rows[:MOST_COLLECTIVES]:
         where = f"{row['ranks']} ranks on {row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
         time = f"{row['seconds']:.4g} s" if row["seconds"] >= 1 else f"{1e3 * row['seconds']:.4g} ms"
