@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ours, theirs = [], []
         for _ in range(options.repetitions):
             ours.append(cost_of(command, stdout=DEVNULL, stderr=DEVNULL))
+            # in turn, so that other work on the machine hits both alike
             theirs.append(cost_of(peer, stdout=DEVNULL, stderr=DEVNULL))
     for title, costs in (("compare", ours), ("json.load of all files", theirs)):
         print(f"{title}: {spread([cost.wall for cost in costs], 2)} s, {spread([cost.cpu for cost in costs], 2)} s CPU")
@@ -70,6 +71,7 @@ def write(folder: Path, count: int, steps: int, seed: int) -> int:
     jobs = product(range(1, count + 1), range(MACHINES), STEP_SECONDS, MODELS, FRAMEWORKS)
     for number, host, vendor, model, framework in islice(jobs, count):
         noise = random.normal(0, 0.004, steps + 1)
+        # neighbouring steps share what slows them down
         correlated = noise[1:] + 0.5 * noise[:-1]
         times = STEP_SECONDS[vendor] * (1 + random.normal(0, 0.003)) * np.exp(correlated)
         times[:3] *= (8.0, 1.5, 1.2)  # compilation

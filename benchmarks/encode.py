@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     documents, size = _size(options.input)
     figures: dict[EncodeCommand, list[Run]] = {row: [] for row in _rows(options)}
     for _ in tqdm(range(options.repetitions), "repetitions", disable=None):
+        # in turn: a machine that slows down slows all rows
         for row in figures:
             figures[row].append(_measure(row))
     print(f"{machine('tokenizers', 'transformers', 'orjson')}; load average {os.getloadavg()[0]:.1f}")
@@ -134,6 +135,7 @@ def _rows(options: argparse.Namespace) -> list[EncodeCommand]:
 
 def _measure(row: EncodeCommand) -> Run:
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    # the threads of the tokenizer would use cores that are not counted
     environment |= {"RAYON_NUM_THREADS": str(row.processes), "PYTHONPATH": str(ROOT)}
     if row.name.startswith("preprocess"):
         del environment["PYTHONPATH"]  # this project's `utils` would hide Megatron's

@@ -134,6 +134,7 @@ def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     """
     waiting = list(tasks)
     running: dict[Task, subprocess.Popen[bytes]] = {}
+    # each task has a context of its own, which the estimate of a task includes
     room = usable_gb(hour.memory_gb, hour.platform)
     while waiting or running:
         is_late = time.monotonic() > hour.deadline
@@ -169,6 +170,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
+        # it has had time for its result
         process.kill()
         process.wait()
 
@@ -234,6 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for part in parts:
                 print(_planned(hour, part))
             return 0
+        # a later call continues the same hour
         if not (hour.own / "facts").exists():
             write_facts(hour)
         if hour.platform != "cpu":  # the jobs find the answer in their environment, which saves ten seconds of each

@@ -179,6 +179,7 @@ class Hour:
         """
         state = "OPTIMIZER_STATE=bf16" if factor == 1 else "OPTIMIZER_STATE=fp32"
         whole = get("llama", "tiny" if self.platform == "cpu" else "full")
+        # the widths stay those of the full model, which decide the speed of its products
         for layers in range(whole.num_layers, 0, -LAYERS_APART):
             shape = ["MODEL_SIZE=proxy", f"PROXY_LAYERS={layers}"]
             if layers == whole.num_layers:
@@ -217,6 +218,7 @@ class Hour:
         if self.platform == "cpu":
             return Part(name, (task,), CPU_SECONDS, size)
         flops = steps * TOKENS_PER_STEP * size.spec.flops_per_token(length)
+        # the first job reads its files from the disk, all later ones from memory
         start = COLD_SECONDS if label == VERDICT and run == 1 else WARM_SECONDS
         seconds = start + COMPILE_SECONDS + END_SECONDS + flops / (SHARE_OF_PEAK * self.peak_tflops * 1e12)
         return Part(name, (task,), seconds, size)
@@ -248,6 +250,7 @@ def smoke(hour: Hour) -> Part:
         tasks.append(Task(name, hour.launch(framework, model, 1, settings), needs, memory, lacking(hour, name)))
     if is_cpu:
         return Part("smoke", tuple(tasks), 3 * CPU_SECONDS)
+    # a task waits until another one has left its memory
     rounds = sum(task.needs_gb for task in tasks if not task.lacks) / usable_gb(hour.memory_gb, hour.platform)
     return Part("smoke", tuple(tasks), math.ceil(rounds) * SMOKE_SECONDS)
 

@@ -106,6 +106,7 @@ def archive(hour: Hour) -> None:
 
     evaluate.compare takes the output.zip in it as it is.
     """
+    # the smallest first: as many as possible find room
     profiles = sorted((hour.output / "profiles").glob("*/*"), key=lambda path: path.stat().st_size)
     files = [hour.output / "output.zip", hour.own / "summary.md", hour.own / "parts.json"]
     files += [*(hour.own / "facts").glob("*.txt"), *(hour.own / "report").glob("*"), *profiles]

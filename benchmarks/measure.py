@@ -33,6 +33,7 @@ def cost_of(command: Sequence[str], **given: Any) -> Cost:
     """Run a command and return its cost."""
     started = time.perf_counter()
     process = subprocess.Popen(command, **given)
+    # the kernel adds up what the command's own processes used, as far as they were waited for
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -59,6 +59,7 @@ def row(name: str, error: float | None, limit: float, note: str = "") -> Rows:
 
 def relative(values: torch.Tensor, reference: torch.Tensor, limit: float) -> float:
     """Return the norm of the difference over the norm of the float64 reference, rounded first where one is allowed."""
+    # otherwise the rounding that is allowed would be the error
     if limit == ROUNDED_ONCE:
         reference = reference.bfloat16().double()
     return float((values.double() - reference).norm() / reference.norm())
@@ -81,6 +82,7 @@ def both_ways(
     given = [tensor.clone().requires_grad_() for tensor in inputs]
     doubles = [tensor.double().requires_grad_() for tensor in inputs]
     output, reference = kernel(*given), exact(*doubles)
+    # a gradient of ones would hide an error in its use
     gradient = random(*output.shape)
     output.backward(gradient.to(output.dtype))
     reference.backward(gradient.double())

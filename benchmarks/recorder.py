@@ -66,6 +66,7 @@ def end_step_microseconds(
     for _ in range(steps):
         product = matrix
         begun = time.perf_counter()
+        # memory traffic as in a step; without it the recorder's data would still be in the caches
         while time.perf_counter() - begun < work_seconds:
             product = torch.tanh(product @ matrix)
         worked = time.perf_counter()

@@ -71,6 +71,7 @@ def documents(seed: int, *, is_mixed: bool) -> Iterator[str]:
     scripts = []
     if is_mixed:
         for letters, marks in SCRIPTS.values():
+            # marks of a script follow its letters
             parts = list(letters), ["", *letters], ["", "", *marks]
             scripts.append(Words(generator, WORDS_OF_OTHERS, *parts))
     for number in itertools.count(1):

@@ -90,6 +90,7 @@ def main() -> int:
     if is_done(job, identity):  # every node sees the same
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
+    # a variable of another program may change the speed, and a secret may end in a log
     chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
     earlier = [*chosen.warnings(), *ready.without_engine(job.config, job.framework)]
     before = job_checks.before(job.config, earlier)
@@ -104,7 +105,9 @@ def main() -> int:
     for name, value in speed_variables(removed).items():
         print(f"{job.name}: {name}={value} is not passed to {job.framework}, whose settings decide it", file=sys.stderr)
     too_large = fit.refusal(job, capacity_gb(job.config)[0])
+    # from here on a signal ends the job with a result
     with processes.stop_request() as stop:
+        # node 0 writes the one result of the job
         if job.config.node_rank > 0:
             return 1 if too_large else _follow(job, identity, options.settings, environment, stop)
         try:
@@ -168,6 +171,7 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     """Move an earlier result to the superseded attempts, reserve disk space, and return the new attempt."""
     footprint.mark(job.config.output_dir, footprint.OUTPUT)
     remove_leftovers(job.result_path)
+    # a disk that fills up while the job runs must not cost its result
     reserve(job.result_path)
     job = job.numbered(set_aside(job.result_path))
     # files of an attempt that was killed together with its launcher, or of a user
@@ -184,6 +188,7 @@ def _lead(
     complete: Completion,
 ) -> int:
     """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
+    # what the result names as its command is what runs
     job, command = attempt.job, shlex.split(attempt.command)
     try:
         if job.config.nodes == 1:
@@ -212,6 +217,7 @@ def _run_sampled(
         with sampler.beside(job, environment, stop):
             return run(job, command, environment, stop)
     finally:
+        # purge removes only files that are listed
         of_frameworks = (log.with_name("hf_trainer"), profile_folder(job))
         _, why = readings.attempt(lambda: note_trees(*of_frameworks, *log.parent.glob(f"{log.stem}[._]*")))
         if why:
@@ -269,6 +275,7 @@ def _command(job: Job, settings: Sequence[str]) -> list[str]:
 
 def _rendezvous(job: Job) -> list[str]:
     config = job.config
+    # an address of IPv6 has colons of its own
     address = f"[{config.master_addr}]" if ":" in str(config.master_addr) else config.master_addr
     is_host = int(config.node_rank == 0)
     options = ["--nnodes", str(config.nodes), "--rdzv-backend", "c10d"]

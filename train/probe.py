@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = output / probe_file.name(found, python_platform.node())
     require_ours(probe_file.is_probe, path)
     footprint.mark(output, footprint.OUTPUT)
+    # afterwards the device is warm and the cores were busy with the probe itself
     before = conditions.take_snapshot(found)
     for line in job_checks.warnings(found, before):
         print(f"warning: {line}", file=sys.stderr)

@@ -129,6 +129,7 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
         print(f"rehearsing pipeline stage {stage + 1} of {config.pipeline_parallel_size}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
+        # torch is changed for good, so each rank has a process of its own
         command = [sys.executable, "-W", "ignore", "-m", "train.rehearse", "--platform", options.platform]
         command += ["--gpus", options.gpus, "--framework", options.framework, "--model", options.model]
         # the Trainer makes a folder in OUTPUT_DIR, which is the user's
@@ -136,6 +137,7 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
         ran = subprocess.run(
             command, cwd=ROOT, env=os.environ | WITHOUT_GPU, capture_output=True, text=True, check=False
         )
+        # a crash in C++ leaves no Python error
         if not record.exists():
             raise RehearsalError(
                 f"the process of stage {stage} ended with code {ran.returncode}:\n{ran.stderr[-2000:]}"

@@ -66,6 +66,7 @@ def main() -> int:
     settings = [*options.settings, "LAUNCHER=slurm"]
     matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
     for matrix in matrices:
+        # the identity of a job names its machine, and Slurm picks the nodes later
         os.environ["TPRIMAT_MACHINE"] = machine(matrix.config)
         preflight.check(matrix)
         if options.dry_run:
@@ -95,6 +96,7 @@ def _run(
             if not waiting:
                 break
             jobs = _submit(matrix, waiting, digests, view, is_requeued=options.requeue)
+            # without --no-wait, and after the last job, the results decide whether another round follows
             if options.no_wait and jobs:
                 break
             slurm_queue.follow(jobs, view, status, stop)

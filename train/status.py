@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 Status = dict[str, Any]
 """The content of a status.json, or of one of its jobs."""
+# a network file system may show a file half a minute late
 STALE_SECONDS = 60 * STATUS_EVERY_SECONDS
 COLUMNS = "{:>3}  {:24}  {:8}  {:>11}  {:>9}  {:>8}  {:>8}"
 HEADER = COLUMNS.format("job", "", "state", "step", "step (s)", "loss", "took")

@@ -111,6 +111,7 @@ def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
     for number, point in enumerate(sweep.points, 1):
         if point.state in NOT_STARTED:
             continue
+        # a sweep that is killed shows which points are left
         _write(sweep, path)
         print(f"=== point {number} of {len(sweep.points)}: {point.name}", flush=True)
         point.state = sweep_file.RUNNING
@@ -158,6 +159,7 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
         if not equals or key not in KEYS:
             values_of(platform, [argument])  # raises ConfigError with what is allowed
         texts[key] = text
+    # settings that are no axis decide which others are allowed, so one value of each axis is resolved with them
     firsts = [f"{key}={text.partition(',')[0]}" for key, text in texts.items()]
     known = {key: value.text for key, value in values_of(platform, firsts).items()}
     for key, example in LISTS.items():
@@ -198,6 +200,7 @@ def _values(key: str, text: str) -> list[str]:
 
 
 def _points(sweep: Sweep) -> list[Point]:
+    # one more than the most is enough to refuse; all of them may be too many to count
     combinations = list(itertools.islice(itertools.product(*sweep.axes.values()), MOST_POINTS + 1))
     if len(combinations) > MOST_POINTS:
         raise ConfigError(f"got more than {MOST_POINTS} points, wanted fewer; leave values out")

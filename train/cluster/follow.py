@@ -76,6 +76,7 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
             return
         if stop and not is_cancelled:
             _ask(["scancel", *(job.number for job in left)])
+            # 0.0: the state is asked for at once
             is_cancelled, asked_at = True, 0.0
         if time.monotonic() - asked_at >= POLL_SECONDS:
             asked_at = time.monotonic()
@@ -103,6 +104,7 @@ def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, l
         job.entry = QueueEntry(GONE, nodes=job.entry.nodes) if entry.state == GONE else entry
         if entry.state == "RUNNING" and job.state.state != RUNNING:
             job.state.state, job.state.started = RUNNING, time.monotonic()
+            # the log is on a disk of the nodes and of this machine
             job.log = RemoteLog(job.log_path, job.state.take_step)
             view.job_started(job.state)
         if entry.state in (*ENDED, GONE):
@@ -182,6 +184,7 @@ def submit(script: str, environment: Mapping[str, str], after: str | None = None
     command = ["sbatch", "--parsable"]
     if after is not None:
         command.append(f"--dependency=afterany:{after}")
+    # the script comes by stdin, so no file of it is left
     answer = _ask(command, script, environment).strip().splitlines()[-1]
     return answer.split(";")[0]  # number;cluster
 
@@ -202,6 +205,7 @@ def entries(numbers: Sequence[str]) -> dict[str, QueueEntry]:
     try:
         lines = _ask(command).splitlines()
     except SlurmError as error:
+        # squeue refuses all numbers where it has forgotten one
         if "Invalid job id" not in str(error):
             raise
         lines = []

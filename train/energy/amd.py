@@ -97,6 +97,7 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
         gpus = []
         for bus_id, handle in chosen:
             gpu = zeus.AMDGPU(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
+            # zeus counts GPUs by itself
             if normal(smi.amdsmi_get_gpu_device_bdf(gpu.handle)) != bus_id:
                 raise ReaderError(f"zeus opened another GPU than the one at {bus_id}")
             package = packages[bus_id]

@@ -89,6 +89,7 @@ class Gpu(ABC):
 
     def value(self, name: str, call: Callable[[], Any]) -> Any:
         """Return the value of a call; None if it fails. Raises GpuLostError if the device is gone."""
+        # asking again for what a device does not have costs time in every sample
         if name in self.why:
             return None
         try:
@@ -150,6 +151,7 @@ def normal(bus_id: str | bytes) -> str:
 
 def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> tuple[list[str] | None, str]:
     """Return the bus ids of the GPUs that a process with this environment sees; None and why where it does not say."""
+    # in a process of its own: the runtime keeps devices open, and reads its variables only once
     command = [sys.executable, "-m", "train.energy.gpu_reader", "--platform", platform]
     try:
         done = subprocess.run(

@@ -78,6 +78,7 @@ def by_counter(times: Floats, counts: Floats, joules_a_count: float, wraps: floa
     for place in np.flatnonzero(steps < 0):
         grown = steps[place] + (wraps or 0.0)
         most = MOST_WATTS * (times[place + 1] - times[place])
+        # a fall that the wrap does not explain
         if not wraps or not 0 <= grown * joules_a_count <= most:
             before, after = joules_a_count * counts[place : place + 2]
             raise JoulesError(f"the counter was reset: it fell from {before:,.1f} J to {after:,.1f} J")
@@ -250,6 +251,7 @@ def _by_power(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> M
 
 def _power(node: NodeSamples, index: int) -> tuple[Floats, Floats]:
     """Return times and watts of a GPU."""
+    # an average lags behind, by up to a second on some devices
     times, milliwatts = known(node.times, node.gpu(index, "instant_mw"))
     if not milliwatts.any():
         times, milliwatts = known(node.times, node.gpu(index, "average_mw"))
@@ -283,6 +285,7 @@ def _processors(node: NodeSamples, intervals: Sequence[Interval]) -> Measured:
 def _idle_watts(node: NodeSamples) -> Measured:
     """Return the power of the GPUs, or without a GPU of the processors, before the ranks were started."""
     ready = -math.inf if node.ready is None else node.ready
+    # two samples are the least that have an interval
     samples = [sample for sample in node.samples if sample["t"] <= ready]
     if len(samples) < 2:
         return Measured(None, node.why.get("rapl") or "there was no idle period before the job")

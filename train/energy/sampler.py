@@ -157,6 +157,7 @@ def sample_until(
     started, number = now(), 0
     while not is_over():
         take(sources.sample(now()))
+        # a schedule from the start on, so that delays do not add up
         number = max(number + 1, int((now() - started) * HERTZ))
         sleep(max(0.0, started + number / HERTZ - now()))
 
@@ -289,6 +290,7 @@ def path_of(job: Job, node: int) -> Path:
 @contextmanager
 def written(path: Path, header: Header) -> Iterator[Callable[[Sample], None]]:
     """Make the file with its header and yield the function that adds a line, which is readable at once."""
+    # line by line: a launcher that is killed leaves whole lines
     with path.open("w", encoding="utf8", buffering=1) as file:
         note(path, grows=True)
 

@@ -82,6 +82,7 @@ def of_job(nodes: Iterable[NodeSamples], result: Result, clock: Header) -> Secti
         return unknown("no step is steady")
     intervals = steady_intervals(ends, times, skipped)
     seconds = sum(end - start for start, end in intervals)
+    # a longer job helps only where there is something to read
     if seconds < LEAST_SECONDS:
         too_short = f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more"
         return unknown(_why_nothing_is_read(nodes) or f"{too_short}; raise TRAIN_ITERS")
@@ -120,6 +121,7 @@ def _energy(found: Sequence[NodeEnergy], result: Result, seconds: float, steps: 
     idle = total([node.idle_watts for node in found])
     packages = [package for node in found for package in node.packages]
     if has_gpus:
+        # of a job on several nodes all must be known
         missing = [Measured(None, node.why["gpus"]) for node in found if not node.header["gpus"]]
         counter = total(missing or [package.counter for package in packages])
         power = total(missing or [package.power for package in packages])
@@ -153,6 +155,7 @@ def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy
     """Return the energy that counts: that of the counters if power confirms it, else that of the only source."""
     if counter.joules is None and power.joules is None:
         return Measured(None, "; ".join(dict.fromkeys((counter.why, power.why))))
+    # peaks between two samples would be lost
     if hertz < LEAST_HERTZ:
         return Measured(None, f"sampled {hertz:.1f} times a second, wanted {LEAST_HERTZ:g}: the machine is too busy")
     for package in packages:
@@ -164,6 +167,7 @@ def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy
             limit = f"limit {100 * ENERGY_RELATIVE:g} %"
             cause = "one of them counts something else, such as one die"
             return Measured(None, f"rejected: {package.name}: {apart} ({limit}): {cause}")
+    # a counter misses nothing between two samples
     return power if counter.joules is None else counter
 
 

@@ -144,6 +144,7 @@ def _at(content: Any, *keys: str) -> Any:
 
 def _ecc(content: Entry) -> str | None:
     """Return `Enabled` if any block has ECC."""
+    # each block of the chip has its own state
     blocks = _at(content, "static", "ras", "ecc_block_state")
     if not isinstance(blocks, Mapping) or not blocks:
         return None
@@ -159,6 +160,7 @@ def _partition(content: Entry) -> str | None:
 
 def _throttling(content: Entry) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
     throttle = _at(content, "metric", "throttle")
+    # from ROCm 6.3 on; before, one word for all reasons
     states = {name: text(_at(throttle, f"{name}_violation_status")) for name in VIOLATIONS}
     old = text(_at(content, "metric", "power", "throttle_status"))
     active: tuple[str, ...] | None = None

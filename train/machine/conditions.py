@@ -90,6 +90,7 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
 
     def note(name: str, value: Any, reason: str) -> None:
         values[name] = round(value, DECIMALS) if isinstance(value, float) else value
+        # no null without a reason
         if value is None:
             reasons[name] = reason
 
@@ -98,6 +99,7 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
     for names in LOWEST:
         gpu = None
         if _of_all(before.gpus, names[0]):
+            # all values of one line are of the same GPU, the slowest one
             gpu = min(before.gpus, key=attrgetter(names[0]))
         for name in names:
             note(name, getattr(gpu, name, None), _why(before, name))
@@ -135,6 +137,7 @@ def _of_all(states: Sequence[GpuState], name: str) -> list[Any]:
 
 def _throttled(before: Snapshot, after: Snapshot) -> dict[str, float] | None:
     """Return for each reason its share of the time between the snapshots, on the GPU with the highest share."""
+    # shares are of one and the same GPU
     if not before.gpus or [gpu.index for gpu in before.gpus] != [gpu.index for gpu in after.gpus]:
         return None
     shares = []

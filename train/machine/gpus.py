@@ -72,6 +72,7 @@ def _selected(wanted: str, gpus: Sequence[GpuState]) -> tuple[GpuState, ...]:
     for part in wanted.split(","):
         word = part.strip()
         if re.fullmatch(r"[+-]?\d*", word):
+            # CUDA takes what stands before the first bad number
             if not word.isdecimal() or int(word) >= len(gpus):
                 break
             named = gpus[int(word)]
@@ -93,6 +94,7 @@ def has_torch() -> bool:
 
 def count(platform: str) -> int | None:
     """Return the number of visible GPUs, 0 where neither torch nor a tool can tell; None on the cpu platform."""
+    # torch is what the job itself will see
     if platform == "cpu" or has_torch():
         return detect.visible_gpus(platform)
     return len(_listed(platform))
@@ -152,6 +154,7 @@ def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:
     limits = {"physical memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")} | _cgroup_limits(root)
     source = min(limits, key=limits.__getitem__)
     share = limits[source] / ranks
+    # a process may map more than it keeps in memory, so a limit above the share says nothing
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY and address_space < share:
         return address_space / BYTES_PER_GB, "RLIMIT_AS of each process"

@@ -75,7 +75,9 @@ def look_up(process_id: int) -> SuiteProcess | None:
         name = (folder / "comm").read_text(errors="replace").strip()
     except OSError:
         return None
+    # a thread of the kernel and a zombie have no command line
     command = " ".join(words) or f"[{name}]"
+    # escape sequences in a name would reach the terminal
     printable = "".join(letter if letter.isprintable() else "?" for letter in command)
     return SuiteProcess(process_id, started, user_id, printable, _marker_of(folder))
 

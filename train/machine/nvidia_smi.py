@@ -116,6 +116,7 @@ def _query(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _state(asked: Sequence[str], line: str) -> GpuState:
+    # no value of these fields has a comma
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(asked):
         raise GpuToolError(f"{TOOL}: got {line!r}, wanted {len(asked)} values: {', '.join(asked)}")

@@ -74,9 +74,11 @@ def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacit
     """
     found: list[Change] = []
     changes = list(_changes(config, framework, spec))
+    # few changes first; among as few, those that change least of the training
     changes.sort(key=lambda change: (len(change), [ORDER.index(setting) for setting, _ in change]))
     for change in changes:
         settings = dict(change)
+        # a change that fits is not offered again with more changes
         if any(dict(smaller).keys() <= settings.keys() for smaller in found):
             continue
         changed = _changed(config, spec, settings)
@@ -123,6 +125,7 @@ def _changed(config: RunConfig, spec: ModelSpec, change: dict[str, str]) -> RunC
     tensor, pipeline = config.tensor_parallel_size, config.pipeline_parallel_size
     data_parallel, rest = divmod(config.num_gpus, tensor * pipeline * config.context_parallel_size)
     heads = spec.num_attention_heads, spec.num_query_groups
+    # each stage has as many layers, and each tensor-parallel rank as many heads
     if rest or spec.num_layers % pipeline or any(count % tensor for count in heads):
         return None
     if any(count % config.expert_parallel_size for count in (spec.num_experts, data_parallel)):
@@ -140,6 +143,7 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     if job.config.fit == "ignore" or capacity is None or job.framework not in FRAMEWORKS:
         return None
     found = estimate(job.config, job.framework, job.spec)
+    # only what cannot fit is refused: the estimate may be too high by what the lower bound leaves out
     needed = lower_bound_gb(found)
     if needed <= capacity:
         return None

@@ -39,6 +39,7 @@ def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot | N
         return seen, warnings(config.platform, seen, config.nodes)
 
     looked, why = attempt(look)
+    # what only reports must not stop a job
     seen, lines = looked or (None, [f"{NOT_READ_BEFORE}: {why}"])
     found = [*earlier, *lines]
     if found and config.strict:
@@ -64,6 +65,7 @@ def with_conditions(
     def read() -> tuple[dict[str, Any], list[str]]:
         if seen is None:
             return schema.unknown("conditions", NOT_READ_BEFORE), []
+        # the user is waiting, and a reading takes seconds
         if is_interrupted:
             return conditions.section(seen, None), []
         then = conditions.take_snapshot(config.platform, is_before=False)

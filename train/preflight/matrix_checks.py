@@ -64,6 +64,7 @@ def check(matrix: Matrix) -> None:
     an output.
     """
     output = matrix.config.output_dir
+    # a name of the suite may be that of a file of the user, which would be replaced
     require_ours(store.is_result, *(job.result_path for job in matrix.most_jobs))
     require_ours(is_status, output / NAME)
     require_ours(is_matrix_log, output / "logs" / "matrix.log")
@@ -87,6 +88,7 @@ def _check_space(matrix: Matrix) -> None:
     for key, (folder, needed) in needs.items():
         there = existing(folder)
         disk = there.stat().st_dev
+        # OUTPUT_DIR and DATA_DIR may share a disk
         by_disk[disk] += needed
         has_blocks = bool(os.statvfs(there).f_blocks)  # /proc and /sys have none
         if not there.is_dir() or not has_blocks or not os.access(there, os.W_OK):
@@ -194,6 +196,7 @@ def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[t
             flops = config.train_iterations * config.tokens_per_step * job.spec.flops_per_token(config.sequence_length)
             expected[job.kind] = flops / rate
     cooldown = config.cooldown_seconds
+    # there is no pause before the first job
     least = sum(expected[job.kind] + cooldown for job in jobs) - cooldown
     more = sum(expected[job.kind] + cooldown for job in possible)
     return (least, least + more), how

@@ -130,8 +130,10 @@ def _rounds(run: Callable[[], Any], device: torch.device, group: Any, seconds: f
     """Return the seconds of each round, those of the slowest rank; all ranks do the same number of rounds."""
     warm = [_timed(run, device, group) for _ in range(3)][-1]
     wanted = min(MOST_ROUNDS, max(LEAST_ROUNDS, int(seconds / max(warm, 1e-6))))
+    # each rank has its own clock, and one round more of one rank would wait for ever
     count = torch.tensor(wanted, device=device)
     dist.all_reduce(count, op=dist.ReduceOp.MIN, group=group)
+    # a collective ends when its slowest rank ends
     times = torch.tensor([_timed(run, device, group) for _ in range(int(count))], dtype=torch.float64, device=device)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=group)
     return times.tolist()

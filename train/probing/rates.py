@@ -29,6 +29,7 @@ def measured(function: Callable[[], Any], seconds: float) -> list[float]:
     """Return the seconds of a call in each block, LEAST_BLOCKS or more, after some that do not count."""
     timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
     times: list[float] = []
+    # quartiles of fewer blocks have no meaning
     while len(times) < LEAST_BLOCKS:
         times += timer.blocked_autorange(min_run_time=seconds).times
     return times

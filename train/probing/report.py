@@ -43,6 +43,7 @@ def measure(platform: str, seconds: float, config: RunConfig, before: conditions
         except (RuntimeError, AttributeError) as error:  # device or torch does not support it
             reasons[name] = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             return {}
+        # the next part must not find the memory taken
         finally:
             if device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -78,6 +79,7 @@ def measure(platform: str, seconds: float, config: RunConfig, before: conditions
 
 def _rows(config: RunConfig, seconds: float) -> list[dict[str, Any]]:
     """Return the rows between the ranks of torchrun, or of a job's ranks on this machine with a job's threads."""
+    # under torchrun the ranks are there already
     if collectives.world()[1] > 1:
         return collectives.in_this_world(config.platform, seconds)
     threads = None

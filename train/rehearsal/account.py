@@ -75,6 +75,7 @@ def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str,
     for event, count in steps.events(config).items():
         rows[type(event)].append(asdict(event) | {"count": count})
     operators, collectives = rows[Operator], rows[Collective]
+    # those that cost most come first for a reader
     operators.sort(key=lambda row: (row["flops"] * row["count"], row["bytes"] * row["count"]), reverse=True)
     collectives.sort(key=lambda row: row["bytes"] * row["count"], reverse=True)
     return {
@@ -205,6 +206,7 @@ def _seconds_once(operator: Account, device: Device) -> float:
 def as_json(content: Account) -> str:
     """Return the JSON without secrets, with one line for each operator."""
     lines = []
+    # a line for each operator, so that two rehearsals can be compared by diff
     for key, value in json_value(content).items():
         text = json.dumps(value, allow_nan=False)
         if key in LISTS and value:

@@ -87,6 +87,7 @@ def size_of(tensor: torch.Tensor) -> int:
 
 def sizes(tensors: Iterable[torch.Tensor]) -> int:
     """Return the bytes of tensors, each counted once."""
+    # a * a reads one tensor once
     return sum(size_of(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values())
 
 
@@ -95,6 +96,7 @@ def traffic(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result:
     name = base_name(func)
     inputs, outputs = tensors_in((args, keywords)), tensors_in(result)
     changed = changed_by(func, args, keywords)
+    # an embedding of 128,256 rows would otherwise count as read whole
     if name in PICKING:
         return sizes(inputs[1:]) + 2 * sizes(outputs)
     if name in SCATTERING:
@@ -141,6 +143,7 @@ def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result
 def _formula(func: Any) -> Any:
     """Return torch's formula, for `addmm_` that of `addmm`, for attention on a CPU that of flash, else None."""
     packet, name = func._overloadpacket, base_name(func)
+    # torch has formulas for the plain names only
     if packet not in flop_registry and func.namespace == "aten":
         packet = getattr(torch.ops.aten, name.removesuffix("_").replace("_for_cpu", ""), packet)
     return flop_registry.get(packet)

@@ -270,6 +270,7 @@ class Steps:
         The micro batches that were not run are like the last but one that was, which is in the steady state.
         """
         total: Counter[Event] = sum(self.segments, Counter())
+        # the first segment is what comes before the first micro batch
         left_out = config.gradient_accumulation - (len(self.segments) - 1)
         for event, count in self.segments[-2].items():
             total[event] += left_out * count

@@ -29,6 +29,7 @@ class LiveView(View):
     def __init__(self, state: MatrixState, log_path: Path, console: Console | None = None) -> None:
         super().__init__(state, log_path)
         self._console = console or Console(highlight=False)
+        # transient: the last live lines would stay above what is printed next
         self._live = Live(
             get_renderable=lambda: live_lines(self.state, self._console.width),
             console=self._console,

@@ -133,6 +133,7 @@ def with_micro_batch(config: RunConfig, values: Mapping[str, Value], framework: 
     if capacity is None:
         raise ConfigError(f"MBS=auto: the memory of the device is unknown ({source}); set MBS to a number")
     share = config.global_batch_size // config.data_parallel_size
+    # the search begins with one micro batch a step
     whole = replace(config, micro_batch_size=share, gradient_accumulation=1)
     size = largest_micro_batch(whole, framework, config.spec(model), usable_gb(capacity, config.platform))
     if size is None:
@@ -217,6 +218,7 @@ def _add_runs(ahead: Outlook, first: Job, digest: str | None) -> None:
     for run in range(1, first.rule.most + 1):
         job = replace(first, run=run)
         is_next = len(results) == run - 1
+        # the rule sees only runs without a gap before them, as it did when they were decided
         if run > first.rule.least and is_next and not first.rule.decide(rates(results)).goes_on:
             break
         result = None if digest is None else ok_result(job, job.identity(digest))
@@ -231,6 +233,7 @@ def _add_runs(ahead: Outlook, first: Job, digest: str | None) -> None:
 
 def data_digests(config: RunConfig) -> dict[str, str]:
     """Return the SHA-256 of the data of each model after checking them; raise DataError."""
+    # it needs numpy, and a plan is made before any package is there
     from utils.dataset.gpt_dataset import check_epochs, describe
 
     prefixes = {model: data_prefix(config, model) for model in config.models}

@@ -64,6 +64,7 @@ def run_job(
         try:
             if exit_code != 0:
                 finalize_result(attempt, before, _reason(exit_code, output, stop))
+            # exit code 0 without a new result: the launcher found one that was there already
             conclude(state, SKIPPED if exit_code == 0 and after == before else None)
         except (OSError, store.ResultError) as error:  # no room even for a failure; the next job may have some
             why = f"no result could be written: {why_unwritten(job, error)}"
@@ -100,6 +101,7 @@ def run_launcher(
     child = processes.Child(plan.command(matrix, job), on_line, plan.environment(matrix))
     has_ended = processes.wait_until(child.has_ended, math.inf, stop, POLL_SECONDS, refresh)
     if not has_ended and stop.signal is not None:
+        # the launcher ends its ranks and writes a result, which takes a while
         child.process.send_signal(stop.signal)
         processes.wait_until(child.has_ended, processes.LAUNCHER_GRACE_SECONDS, None, POLL_SECONDS, refresh)
     return child.close(GRACE_SECONDS)
@@ -212,6 +214,7 @@ def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -
     good = rates(run.result for run in runs if run.is_good and run.result is not None)
     failed = sum(run.is_done for run in runs) - len(good)
     decision = job.rule.decide(good, failed)
+    # further runs that wait, of an earlier plan, are dropped
     if not decision.goes_on:
         state.jobs = [other for other in state.jobs if other.job.kind != job.kind or other.is_done]
         state.ended[job.kind] = decision.why

@@ -221,6 +221,7 @@ class MatrixState:
                 known[job.job.kind] = job.whole_seconds
         if not known:
             return None
+        # a job of a kind that has not run yet is assumed to take as long as the others
         average = statistics.fmean(known.values())
         least = possible = 0.0
         for job in self.jobs:
@@ -235,6 +236,7 @@ class MatrixState:
 
     def _possible(self) -> list[tuple[Job, int]]:
         """Return a job of each kind whose number of runs is open, and the number of runs that may be added."""
+        # the number of runs is open until the rule has ended a kind
         last = {job.job.kind: job.job for job in self.jobs if job.job.kind not in self.ended}
         return [(job, job.rule.most - job.run) for job in last.values()]
 
@@ -307,6 +309,7 @@ class StatusFile:
 
     def write(self) -> None:
         """Write it now, unless its folder was deleted."""
+        # a folder that was deleted or renamed must not be made anew by its status
         self._written_at = time.monotonic()
         if not self.folder.is_dir():
             return
@@ -331,6 +334,7 @@ def lock(folder: Path) -> Iterator[Callable[[], bool]]:
         try:
             directory = stack.enter_context(footprint.opened(folder))
             descriptor = stack.enter_context(footprint.locked(directory, str(folder)))
+            # for a person who wants to know who holds the lock
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"tprimat process {os.getpid()} on {platform.node()}\n".encode(), 0)
         except OSError as error:

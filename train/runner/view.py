@@ -40,6 +40,7 @@ class View(AbstractContextManager["View"]):
         self._stream = stream or sys.stdout
         self._log: TextIO | None = log_path.open("a", encoding="utf8")
         self._log_path = log_path
+        # purge removes only files that are listed
         note(log_path, grows=True)
         self._printed_at = 0.0
         self._printed_step = 0
@@ -147,6 +148,7 @@ def ended(job: JobState, state: MatrixState) -> str:
 
 def brief(job: JobState) -> str:
     """Return the first line of the reason, and the log that has the rest."""
+    # a reason may hold the last lines of a log, for which the view has no room
     first = (job.reason or "unknown reason").strip().splitlines()[0]
     first = first.removesuffix("; last lines of its log:")  # they are on the lines that are not shown
     return first + (f"; see {job.log}" if job.log else "")
