@@ -3,11 +3,10 @@
     python -m benchmarks.encode --input FILE.jsonl --tokenizer FOLDER [--processes 1 2] [--repetitions 3]
     MEGATRON_LM_PATH=CHECKOUT MEGATRON_LM_PYTHON=PYTHON python -m benchmarks.encode ...
 
-Every figure covers a whole process tree from start to end, start-up included: MB/s of text in UTF-8 (10^6 bytes) and
-documents/s. Repetitions alternate between the rows, so a drift of the machine affects all rows alike. The table has
+Every figure covers a whole process tree from start to end, start-up included: MB/s of text in UTF-8 (10^6 bytes).
+Repetitions alternate between the rows, so a drift of the machine affects all rows alike. The table has
 medians with minimum and maximum. Each row also has its ratio to preprocess_data.py with the same number of processes if
 there is a checkout of Megatron-LM (Python 3.12 or later, with torch and triton), else to one bare `tokenizers` process.
-Memory is the largest resident memory of one process.
 
 - bare tokenizers: read the file, take the texts, encode them, discard the ids; with several processes, each has a share
   of the lines. It is an upper bound for anything that writes.
@@ -69,15 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.bare:
         return bare(options.input, options.tokenizer, options.processes[0])
-    documents, size = _size(options.input)
+    with options.input.open("rb") as file:
+        size = sum(len(json.loads(line)["text"].encode("utf8")) for line in file) / MEGABYTE
     figures: dict[EncodeCommand, list[Run]] = {row: [] for row in _rows(options)}
     for _ in tqdm(range(options.repetitions), "repetitions", disable=None):
         # in turn: a machine that slows down slows all rows
         for row in figures:
             figures[row].append(_measure(row))
     print(f"{machine('tokenizers', 'transformers', 'orjson')}; load average {os.getloadavg()[0]:.1f}")
-    print(f"{options.input.name}: {documents:,} documents, {size / MEGABYTE:.1f} MB of text")
-    _print_table(figures, documents, size)
+    print(f"{options.input.name}: {size:.1f} MB of text")
+    _print_table(figures, size)
     return _report_digests(figures)
 
 
@@ -158,25 +158,15 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _size(path: Path) -> tuple[int, int]:
-    documents = size = 0
-    with path.open("rb") as file:
-        for line in file:
-            documents += 1
-            size += len(json.loads(line)["text"].encode("utf8"))
-    return documents, size
-
-
-def _print_table(figures: dict[EncodeCommand, list[Run]], documents: int, size: int) -> None:
-    rates = {row: [size / MEGABYTE / cost.wall for cost, _ in repeated] for row, repeated in figures.items()}
-    print("| what | processes | MB/s of text | documents/s | largest process, MB | ratio |\n|---|---|---|---|---|---|")
+def _print_table(figures: dict[EncodeCommand, list[Run]], megabytes: float) -> None:
+    rates = {row: [megabytes / cost.wall for cost, _ in repeated] for row, repeated in figures.items()}
+    print("| what | processes | MB/s of text | ratio |\n|---|---|---|---|")
     for row, row_rates in rates.items():
-        median = statistics.median(row_rates)
         base = _base(row, list(rates))
-        ratio = "" if base is None else f"{median / statistics.median(rates[base]):.1f}"
-        per_second = f"{median * MEGABYTE / size * documents:,.0f}"
-        peak = max(cost.peak_mb for cost, _ in figures[row])
-        print(f"| {row.name} | {row.processes} | {spread(row_rates, 1)} | {per_second} | {peak:.0f} | {ratio} |")
+        ratio = ""
+        if base is not None:
+            ratio = f"{statistics.median(row_rates) / statistics.median(rates[base]):.1f}"
+        print(f"| {row.name} | {row.processes} | {spread(row_rates, 1)} | {ratio} |")
 
 
 def _base(row: EncodeCommand, rows: list[EncodeCommand]) -> EncodeCommand | None:

@@ -23,8 +23,6 @@ class Cost:
     """Seconds from start to exit."""
     cpu: float
     """Seconds of CPU time."""
-    peak_mb: float
-    """Largest resident memory of one process; at least that of the benchmark, which the kernel hands on to it."""
     code: int
     """Exit code."""
 
@@ -37,7 +35,7 @@ def cost_of(command: Sequence[str], **given: Any) -> Cost:
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / MEGABYTE, process.returncode)
+    return Cost(wall, usage.ru_utime + usage.ru_stime, process.returncode)
 
 
 def machine(*libraries: str) -> str:
