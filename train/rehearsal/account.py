@@ -246,8 +246,12 @@ def _memory(content: Account) -> Iterator[str]:
     yield f"               {', '.join(kinds)}"
     if content["building_peak_memory_gb"] > peak:
         yield f"               {_digits(content['building_peak_memory_gb'])} GB, more, before the first step"
-    for stage in content["stages"]:
-        yield f"  stage {stage['stage']}      {_digits(stage['peak_memory_gb'])} GB, rank {stage['rank']}"
+    if len(content["stages"]) > 1:
+        for stage in content["stages"]:
+            yield f"  stage {stage['stage']}      {_digits(stage['peak_memory_gb'])} GB, rank {stage['rank']}"
+    device = content["device"]
+    if device is not None:
+        yield f"               one {device['name']} has {device['memory_gb']:.1f} GB"
 
 
 def _work(content: Account) -> Iterator[str]:
