@@ -97,6 +97,7 @@ TYPED = [
     ("python -m train.slurm --platform cpu --nowait", "did you mean --no-wait?", 2),
     ("python -m train.probe --platform cpu --seconds x", "wanted a number", 2),
     ("python -m train.probe --platform cpu --qiuck", "did you mean --quick?", 2),
+    ("python -m train.probe --platform cpu OUTPUT_DIR=/proc/nowhere", "use another folder", 2),
     ("python -m train.convert lama", "did you mean llama?", 2),
     (f"{REHEARSE} --framework hf --model lama", "allowed: llama", 2),
     (f"{REHEARSE} --framework hf --model llama TRAIN_ITER=3", "did you mean TRAIN_ITERS?", 2),

@@ -142,12 +142,12 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
             raise RehearsalError(
                 f"the process of stage {stage} ended with code {ran.returncode}:\n{ran.stderr[-2000:]}"
             )
-        found: dict[str, Any] = json.loads(record.read_text(encoding="utf8"))
-    if "error" not in found:
-        return found
-    if found["whose"] == "settings":
-        raise ConfigError(found["error"])
-    raise RehearsalError(f"{found['traceback']}stage {stage}: {WHOSE[found['whose']]}: {found['error']}")
+        outcome: dict[str, Any] = json.loads(record.read_text(encoding="utf8"))
+    if "error" not in outcome:
+        return outcome
+    if outcome["whose"] == "settings":
+        raise ConfigError(outcome["error"])
+    raise RehearsalError(f"{outcome['traceback']}stage {stage}: {WHOSE[outcome['whose']]}: {outcome['error']}")
 
 
 def _child(config: RunConfig, options: argparse.Namespace) -> int:
@@ -155,12 +155,12 @@ def _child(config: RunConfig, options: argparse.Namespace) -> int:
     from train.rehearsal.one_rank import whose
 
     try:
-        found = _rehearse(config, options.framework, options.model, options.stage)
+        outcome = _rehearse(config, options.framework, options.model, options.stage)
     except Exception as error:  # noqa: BLE001 - the parent reports any of them
-        found = {"error": str(error).strip() or type(error).__name__, "whose": whose(error)}
-        found["traceback"] = traceback.format_exc()
-    options.record.write_text(json.dumps(found), encoding="utf8")
-    return 0 if "error" not in found else 1
+        outcome = {"error": str(error).strip() or type(error).__name__, "whose": whose(error)}
+        outcome["traceback"] = traceback.format_exc()
+    options.record.write_text(json.dumps(outcome), encoding="utf8")
+    return 0 if "error" not in outcome else 1
 
 
 def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict[str, Any]:

@@ -91,13 +91,13 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
 def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, last_error: str) -> str:
     """Read the state of the jobs from Slurm; return Slurm's error, which is shown once, or nothing."""
     try:
-        found = entries([job.number for job in jobs])
+        answers = entries([job.number for job in jobs])
     except SlurmError as error:  # its controller may be away for a while, and the jobs run on
         if str(error) != last_error:
             view.print(f"warning: {error}; trying again every {POLL_SECONDS:g} s")
         return str(error)
     for job in jobs:
-        entry = found[job.number]
+        entry = answers[job.number]
         if (entry.state, entry.nodes) != (job.entry.state, job.entry.nodes):
             view.print(f"    Slurm job {job.number}, {job.state.title}: {_state(entry)}")
         # squeue forgets the nodes together with the job
@@ -209,11 +209,11 @@ def entries(numbers: Sequence[str]) -> dict[str, QueueEntry]:
         if "Invalid job id" not in str(error):
             raise
         lines = []
-    found = dict.fromkeys(numbers, QueueEntry(GONE))
+    states = dict.fromkeys(numbers, QueueEntry(GONE))
     for line in lines:
         number, state, reason, nodes = line.split("|", 3)
-        found[number] = QueueEntry(state, reason, nodes)
-    return found
+        states[number] = QueueEntry(state, reason, nodes)
+    return states
 
 
 def troubled_nodes(nodes: str) -> list[str]:

@@ -95,15 +95,15 @@ def spent(times: Floats, joules: Floats, intervals: Sequence[Interval]) -> float
 
 def steady_intervals(ends: Sequence[float], seconds: Sequence[float], skipped: int) -> list[Interval]:
     """Return the intervals of the steps after the first `skipped` ones; steps without a gap between them become one."""
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     for end, lasted in zip(ends[skipped:], seconds[skipped:], strict=True):
         start = end - lasted
         # the times of two steps are rounded, and no step ends exactly where the next one starts
-        if found and start - found[-1][1] <= 1e-3 * lasted:
-            found[-1] = (found[-1][0], end)
+        if intervals and start - intervals[-1][1] <= 1e-3 * lasted:
+            intervals[-1] = (intervals[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            intervals.append((start, end))
+    return intervals
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,11 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
 
 def _known(columns: Sequence[Sequence[float | None]], inside: NDArray[np.intp]) -> Floats:
     """Return the values of some columns in the samples `inside`, without those that are missing."""
-    found = [np.empty(0)]
+    parts = [np.empty(0)]
     for column in columns:
         values = np.asarray(column, dtype=np.float64)[inside]
-        found.append(values[~np.isnan(values)])
-    return np.concatenate(found)
+        parts.append(values[~np.isnan(values)])
+    return np.concatenate(parts)
 
 
 def _gpu_packages(node: NodeSamples, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:

@@ -73,12 +73,12 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
 
 def _known(nvml: Any) -> dict[str, int]:
     """Return NVML's index of each GPU by its bus id; one that does not answer may be of no concern to the job."""
-    found = {}
+    indices = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         with suppress(nvml.NVMLError):
             bus_id = nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByIndex(index)).busId
-            found[normal(bus_id)] = index
-    return found
+            indices[normal(bus_id)] = index
+    return indices
 
 
 def _require_whole(nvml: Any, handle: Any, bus_id: str) -> None:

@@ -85,7 +85,7 @@ class Package:
 
 def packages() -> list[Package]:
     """Return the packages of this machine; raise ReaderError if there are none or they cannot be read."""
-    found = []
+    readable = []
     for zone in sorted(sysroot().glob(f"{FOLDER}/intel-rapl:*")):
         if zone.name.count(":") != 1:
             continue  # a part of a package
@@ -99,10 +99,10 @@ def packages() -> list[Package]:
         except (OSError, ValueError) as error:
             raise ReaderError(f"RAPL: {zone} cannot be read: {error}") from error
         if name.startswith("package"):  # not psys, which contains the packages
-            found.append(Package(name, counter, wraps_uj))
-    if not found:
+            readable.append(Package(name, counter, wraps_uj))
+    if not readable:
         raise ReaderError(NO_RAPL)
-    return found
+    return readable
 
 
 @dataclass

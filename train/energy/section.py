@@ -86,18 +86,18 @@ def of_job(nodes: Iterable[NodeSamples], result: Result, clock: Header) -> Secti
     if seconds < LEAST_SECONDS:
         too_short = f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more"
         return unknown(_why_nothing_is_read(nodes) or f"{too_short}; raise TRAIN_ITERS")
-    found = []
+    measured = []
     try:
         for node in nodes:
             shift = shift_seconds(clock, node.header)
-            found.append(of_node(node, [(start + shift, end + shift) for start, end in intervals]))
+            measured.append(of_node(node, [(start + shift, end + shift) for start, end in intervals]))
     except JoulesError as error:
         return unknown(f"the samples cannot be used: {error}")
     steady = len(times) - skipped
-    section, why = _energy(found, result, seconds, steady)
+    section, why = _energy(measured, result, seconds, steady)
     steps = f"{steady} steady steps ({result['steps'][skipped]} to {result['steps'][-1]})"
     section["interval"] = f"{steps}, {seconds:.1f} s"
-    section = dict.fromkeys(KEYS) | section | _states(found)
+    section = dict.fromkeys(KEYS) | section | _states(measured)
     reasons = {}
     for key, value in section.items():
         if value is None:
@@ -114,24 +114,24 @@ def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
     return None
 
 
-def _energy(found: Sequence[NodeEnergy], result: Result, seconds: float, steps: int) -> tuple[Section, dict[str, str]]:
+def _energy(nodes: Sequence[NodeEnergy], result: Result, seconds: float, steps: int) -> tuple[Section, dict[str, str]]:
     """Return energy and its sources, and the reasons for what is null; `*` is that of all other keys."""
-    has_gpus = found[0].header["platform"] != "cpu"
-    cpu = total([node.cpu_joules for node in found])
-    idle = total([node.idle_watts for node in found])
-    packages = [package for node in found for package in node.packages]
+    has_gpus = nodes[0].header["platform"] != "cpu"
+    cpu = total([node.cpu_joules for node in nodes])
+    idle = total([node.idle_watts for node in nodes])
+    packages = [package for node in nodes for package in node.packages]
     if has_gpus:
         # of a job on several nodes all must be known
-        missing = [Measured(None, node.why["gpus"]) for node in found if not node.header["gpus"]]
+        missing = [Measured(None, node.why["gpus"]) for node in nodes if not node.header["gpus"]]
         counter = total(missing or [package.counter for package in packages])
         power = total(missing or [package.power for package in packages])
         method = "gpu_power" if counter.joules is None else "gpu_counter"
     else:
         counter, power = cpu, Measured(None, cpu.why or "RAPL has a counter and no power")
         method = "cpu_rapl"
-    energy = _chosen(counter, power, packages, min(node.hertz for node in found))
+    energy = _chosen(counter, power, packages, min(node.hertz for node in nodes))
     config = result["training_config"]
-    measured = {
+    values = {
         "joules": energy,
         "avg_watts": energy.per(seconds),
         "joules_per_token": energy.per(steps * config["global_batch_size"] * config["sequence_length"]),
@@ -140,14 +140,14 @@ def _energy(found: Sequence[NodeEnergy], result: Result, seconds: float, steps: 
         "idle_watts": idle,
         "cpu_joules": cpu,
     }
-    section: Section = {name: value.joules for name, value in measured.items()}
-    why = {name: value.why for name, value in measured.items()}
+    section: Section = {name: value.joules for name, value in values.items()}
+    why = {name: value.why for name, value in values.items()}
     why |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU}
-    why["*"] = NOT_REPORTED if packages else found[0].why.get("gpus", NO_GPU)
+    why["*"] = NOT_REPORTED if packages else nodes[0].why.get("gpus", NO_GPU)
     section |= {"method": None, "source": None, "gpu_count": _covered(packages) if has_gpus else None}
     if counter.joules is not None or power.joules is not None:
         section["method"] = method
-        section["source"] = _source(method, found[0].header, packages, config["num_gpus"])
+        section["source"] = _source(method, nodes[0].header, packages, config["num_gpus"])
     return section, why
 
 
@@ -184,14 +184,14 @@ def _covered(packages: Sequence[PackageEnergy]) -> int:
     return sum(package.devices for package in packages if package.counter.joules or package.power.joules)
 
 
-def _states(found: Sequence[NodeEnergy]) -> Section:
-    section: Section = {"samples": found[0].samples, "sample_hz": min(node.hertz for node in found)}
-    for name in found[0].states:
-        values = np.concatenate([node.states[name] for node in found])
+def _states(nodes: Sequence[NodeEnergy]) -> Section:
+    section: Section = {"samples": nodes[0].samples, "sample_hz": min(node.hertz for node in nodes)}
+    for name in nodes[0].states:
+        values = np.concatenate([node.states[name] for node in nodes])
         section[f"mean_{name}"] = section[f"max_{name}"] = None
         if len(values):
             section[f"mean_{name}"] = float(values.mean())
             section[f"max_{name}"] = float(values.max())
-    shares = [share for node in found for share in node.throttled]
+    shares = [share for node in nodes for share in node.throttled]
     section["throttled_percent"] = largest(shares) if shares else None
     return section

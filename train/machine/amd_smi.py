@@ -66,10 +66,10 @@ NOT_OF_AMD = {
 def states() -> tuple[GpuState, ...]:
     """Return all AMD GPUs that the driver shows here; raise GpuToolError if amd-smi does not answer."""
     static, metric = _gpus("static"), _gpus("metric")
-    found = []
+    gpus = []
     for index in sorted(static):
-        found.append(_state(index, {"static": static[index], "metric": metric.get(index, {})}))
-    return tuple(found)
+        gpus.append(_state(index, {"static": static[index], "metric": metric.get(index, {})}))
+    return tuple(gpus)
 
 
 def _default_power_cap_watts(address: str | None) -> float | None:
@@ -98,14 +98,14 @@ def _gpus(command: str) -> dict[int, Entry]:
         listed = content["gpu_data"]
     elif isinstance(content, dict) and "gpu" in content:
         listed = [content]  # of a machine with one GPU
-    found: dict[int, Entry] = {}
+    entries: dict[int, Entry] = {}
     for entry in listed if isinstance(listed, list) else []:
         # entries without a number are CPUs of an APU machine
         if isinstance(entry, dict) and isinstance(entry.get("gpu"), int):
-            found[entry["gpu"]] = entry
-    if not found and listed != []:
+            entries[entry["gpu"]] = entry
+    if not entries and listed != []:
         raise GpuToolError(f"{TOOL} {command} --json: got {str(content)[:120]!r}, wanted a list of GPUs")
-    return found
+    return entries
 
 
 def _state(index: int, content: Mapping[str, Entry]) -> GpuState:

@@ -152,8 +152,11 @@ def text(value: Any) -> str | None:
 
 def largest(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the largest share of each throttle reason over the GPUs, in percent."""
-    names = sorted({name for one in shares for name in one})
-    return {name: round(max(one.get(name, 0.0) for one in shares), 3) for name in names}
+    most: dict[str, float] = {}
+    for of_gpu in shares:
+        for reason, share in of_gpu.items():
+            most[reason] = max(round(share, 3), most.get(reason, 0.0))
+    return dict(sorted(most.items()))
 
 
 def throttled_percent(before: GpuState, after: GpuState, seconds: float) -> dict[str, float] | None:

@@ -45,11 +45,11 @@ def installed(platform: str) -> str | None:
 def read(platform: str) -> GpuReading:
     """Return the reading of the tool of `nvd` or `amd`; raise GpuToolError if it is missing or does not answer."""
     tool, states, processes = READERS[platform]
-    found = states()
+    gpus = states()
     try:
-        return GpuReading(tool, found, tuple(processes(found)))
+        return GpuReading(tool, gpus, tuple(processes(gpus)))
     except GpuToolError as error:
-        return GpuReading(tool, found, None, str(error))
+        return GpuReading(tool, gpus, None, str(error))
 
 
 def visible(reading: GpuReading, platform: str, environ: Mapping[str, str]) -> tuple[GpuState, ...]:
@@ -68,7 +68,7 @@ def visible(reading: GpuReading, platform: str, environ: Mapping[str, str]) -> t
 
 
 def _selected(wanted: str, gpus: Sequence[GpuState]) -> tuple[GpuState, ...]:
-    found: list[GpuState] = []
+    chosen: list[GpuState] = []
     for part in wanted.split(","):
         word = part.strip()
         if re.fullmatch(r"[+-]?\d*", word):
@@ -81,10 +81,10 @@ def _selected(wanted: str, gpus: Sequence[GpuState]) -> tuple[GpuState, ...]:
             if not matching:
                 return tuple(gpus)
             named = matching[0]
-        if named in found:
+        if named in chosen:
             return ()
-        found.append(named)
-    return tuple(found)
+        chosen.append(named)
+    return tuple(chosen)
 
 
 def has_torch() -> bool:
@@ -128,14 +128,14 @@ def capacity_gb(config: RunConfig) -> tuple[float | None, str]:
     if config.platform == "cpu":
         return cpu_capacity_gb(config.ranks_per_node)
     try:
-        found = visible(read(config.platform), config.platform, os.environ)
+        gpus = visible(read(config.platform), config.platform, os.environ)
     except GpuToolError as error:
         return None, str(error)
     sizes = []
-    for gpu in found:
+    for gpu in gpus:
         if gpu.memory_total_gb is not None:
             sizes.append(gpu.memory_total_gb - (gpu.memory_reserved_gb or 0.0))
-    names = [gpu.name for gpu in found if gpu.name]
+    names = [gpu.name for gpu in gpus if gpu.name]
     return min(sizes, default=None), names[0] if names else config.platform
 
 

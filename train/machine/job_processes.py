@@ -92,13 +92,13 @@ def left_behind() -> Iterator[SuiteProcess]:
 
 def ancestors() -> set[int]:
     """Return the ids of this process and its ancestors."""
-    found: set[int] = set()
+    process_ids: set[int] = set()
     process_id = os.getpid()
-    while process_id and process_id not in found:
-        found.add(process_id)
+    while process_id and process_id not in process_ids:
+        process_ids.add(process_id)
         fields = _stat(process_id)
         process_id = int(fields[1]) if fields else 0
-    return found
+    return process_ids
 
 
 def _marker_of(folder: Path) -> str | None:

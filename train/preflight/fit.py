@@ -51,15 +51,15 @@ SHOWN = {
 """Devices of a platform, by their names in the table of devices."""
 
 
-def lower_bound_gb(found: MemoryEstimate) -> float:
+def lower_bound_gb(needs: MemoryEstimate) -> float:
     """Return the least memory, GB (1e9 bytes), that a job of this estimate can need."""
-    return LOWER_BOUND * found.total_gb
+    return LOWER_BOUND * needs.total_gb
 
 
-def terms_text(found: MemoryEstimate) -> str:
+def terms_text(needs: MemoryEstimate) -> str:
     """Return the terms of an estimate as text: `weights 16.1, gradients 32.1, ...` in GB."""
     terms = []
-    for name, size in vars(found).items():
+    for name, size in vars(needs).items():
         if name.endswith("_gb") and size is not None:
             terms.append(f"{name.removesuffix('_gb')} {size:.1f}")
     return ", ".join(terms)
@@ -72,21 +72,21 @@ def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacit
     GBS, SL, precision and the number of GPUs stay. A set whose settings contain all those of another one is left out.
     An empty list means that no combination fits.
     """
-    found: list[Change] = []
+    fitting: list[Change] = []
     changes = list(_changes(config, framework, spec))
     # few changes first; among as few, those that change least of the training
     changes.sort(key=lambda change: (len(change), [ORDER.index(setting) for setting, _ in change]))
     for change in changes:
         settings = dict(change)
         # a change that fits is not offered again with more changes
-        if any(dict(smaller).keys() <= settings.keys() for smaller in found):
+        if any(dict(smaller).keys() <= settings.keys() for smaller in fitting):
             continue
         changed = _changed(config, spec, settings)
         if changed and estimate(changed, framework, spec).total_gb <= usable_gb(capacity_gb, config.platform):
-            found.append(change)
-        if len(found) == MOST_SUGGESTIONS:
+            fitting.append(change)
+        if len(fitting) == MOST_SUGGESTIONS:
             break
-    return found
+    return fitting
 
 
 def change_text(change: Change) -> str:
@@ -142,9 +142,9 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     """
     if job.config.fit == "ignore" or capacity is None or job.framework not in FRAMEWORKS:
         return None
-    found = estimate(job.config, job.framework, job.spec)
+    estimated = estimate(job.config, job.framework, job.spec)
     # only what cannot fit is refused: the estimate may be too high by what the lower bound leaves out
-    needed = lower_bound_gb(found)
+    needed = lower_bound_gb(estimated)
     if needed <= capacity:
         return None
     changes = changes_that_fit(job.config, job.framework, job.spec, capacity)
@@ -160,7 +160,7 @@ def refusal(job: Job, capacity: float | None) -> str | None:
         remedy = f"no MBS, RECOMPUTE, OPTIMIZER_STATE, {split} or PP fits: use {more}, a lower SL, or MODEL_SIZE=proxy"
     return (
         f"predicted, not run: at least {needed:.1f} GB are needed of a device with {capacity:.1f} GB "
-        f"(estimate, GB: {terms_text(found)}); {remedy}; FIT=ignore starts it anyway"
+        f"(estimate, GB: {terms_text(estimated)}); {remedy}; FIT=ignore starts it anyway"
     )
 
 
@@ -172,18 +172,18 @@ def devices_of(*platforms: str) -> list[Device]:
 
 def fit_row(job: Job, devices: Sequence[Device]) -> list[str]:
     """Return the GB that a job needs, and for each device `fits`, `may not fit`, or the settings that would fit."""
-    found = estimate(job.config, job.framework, job.spec)
-    return [f"{found.total_gb:.1f}", *(_verdict(job, device) for device in devices)]
+    estimated = estimate(job.config, job.framework, job.spec)
+    return [f"{estimated.total_gb:.1f}", *(_verdict(job, device) for device in devices)]
 
 
 def _verdict(job: Job, device: Device) -> str:
     config = replace(job.config, platform=next(name for name, shown in SHOWN.items() if device.name in shown))
-    found = estimate(config, job.framework, job.spec)
+    estimated = estimate(config, job.framework, job.spec)
     capacity = device_capacity_gb(device, config.platform)
-    if found.total_gb <= usable_gb(capacity, config.platform):
+    if estimated.total_gb <= usable_gb(capacity, config.platform):
         return "fits"
     changes = changes_that_fit(config, job.framework, job.spec, capacity)
-    may = "may not fit" if lower_bound_gb(found) <= capacity else "no"
+    may = "may not fit" if lower_bound_gb(estimated) <= capacity else "no"
     return f"{may}; {change_text(changes[0])}" if changes else may
 
 

@@ -41,23 +41,25 @@ def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot | N
     looked, why = attempt(look)
     # what only reports must not stop a job
     seen, lines = looked or (None, [f"{NOT_READ_BEFORE}: {why}"])
-    found = [*earlier, *lines]
-    if found and config.strict:
-        raise ConfigError(f"STRICT=1: {'; '.join(found)}; fix this, or set STRICT=0 to only record it in the result")
-    for line in found:
+    disturbing = [*earlier, *lines]
+    if disturbing and config.strict:
+        raise ConfigError(
+            f"STRICT=1: {'; '.join(disturbing)}; fix this, or set STRICT=0 to only record it in the result"
+        )
+    for line in disturbing:
         print(f"warning: {line}", file=sys.stderr)
-    return seen, found
+    return seen, disturbing
 
 
 def with_conditions(
     result: dict[str, Any],
     config: RunConfig,
     seen: Snapshot | None,
-    found: list[str],
+    disturbing: list[str],
     *,
     is_interrupted: bool = False,
 ) -> dict[str, Any]:
-    """Return the result of a job that has just ended with its conditions and the warnings `found` before it.
+    """Return the result of a job that has just ended with its conditions and the warnings `disturbing` before it.
 
     After an interrupt there is no second snapshot, because the user is waiting.
     """
@@ -74,7 +76,7 @@ def with_conditions(
 
     read_now, why = attempt(read)
     section, lines = read_now or (schema.unknown("conditions", why), [f"conditions: {why}"])
-    new = [line for line in (*found, *lines) if line not in result["warnings"]]
+    new = [line for line in (*disturbing, *lines) if line not in result["warnings"]]
     return result | {"warnings": result["warnings"] + new, "conditions": section}
 
 

@@ -62,8 +62,8 @@ def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | No
         environ["OMP_NUM_THREADS"] = str(threads)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "rows.json"
-        command = [*launcher, "-m", __name__, platform, str(seconds), str(found)]
+        rows = Path(folder) / "rows.json"
+        command = [*launcher, "-m", __name__, platform, str(seconds), str(rows)]
         try:
             ended = subprocess.run(
                 command, cwd=ROOT, env=environ, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
@@ -72,7 +72,7 @@ def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | No
             raise RuntimeError(f"the ranks did not end within {TIMEOUT_SECONDS} s") from error
         if ended.returncode:
             raise RuntimeError(f"torchrun ended with exit code {ended.returncode}")
-        return list(json.loads(found.read_text(encoding="utf8")))
+        return list(json.loads(rows.read_text(encoding="utf8")))
 
 
 def world() -> tuple[int, int]:

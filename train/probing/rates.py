@@ -97,9 +97,9 @@ def multiplication(shape: Sequence[int], device: torch.device, precision: str) -
         raise NotImplementedError("a CPU has no fp8 matrix multiply here")
     is_cdna3 = getattr(torch.cuda.get_device_properties(device), "gcnArchName", "").startswith("gfx94")
     kind = torch.float8_e4m3fnuz if is_cdna3 else torch.float8_e4m3fn  # fnuz on CDNA 3, OCP on all others
-    one = torch.ones((), device=device)
+    scale = torch.ones((), device=device)
     a, b = left.to(kind), right.to(kind).t()
-    return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    return lambda: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
 
 
 def attention(device: torch.device, seconds: float) -> dict[str, Any]:

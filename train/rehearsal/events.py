@@ -19,10 +19,8 @@ PICKING = ("embedding", "index", "index_select", "gather")
 """Operators that read only the chosen elements of their first tensor."""
 SCATTERING = ("index_put_", "index_put", "_index_put_impl_", "index_add_", "scatter_", "scatter_add_")
 """Operators that read and write only the chosen elements of their first tensor, as many as their last one has."""
-WITHOUT_WORK = (
-    *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias"),
-    *("_unsafe_view", "lift_fresh", "set_", "resize_", "record_stream", "is_same_size"),
-)
+WITHOUT_WORK = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias", "set_")
+WITHOUT_WORK += ("_unsafe_view", "lift_fresh", "resize_", "record_stream", "is_same_size")
 """Operators that only reserve memory or give another tensor the same; those that make a view are known to torch."""
 
 
@@ -118,9 +116,12 @@ def changed_by(func: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> l
 
 @cache
 def _written(func: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    arguments = enumerate(func._schema.arguments)
-    found = [(place, one.name) for place, one in arguments if one.alias_info is not None and one.alias_info.is_write]
-    return tuple(place for place, _ in found), tuple(name for _, name in found)
+    positions, names = [], []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            positions.append(position)
+            names.append(argument.name)
+    return tuple(positions), tuple(names)
 
 
 def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> int:

@@ -41,8 +41,11 @@ from utils.settings.config import RunConfig
 
 LOCAL = {"LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 OF_FAKE_TENSORS = (
-    *(DataDependentOutputException, DynamicOutputShapeException, MetadataMismatchError),
-    *(UnsupportedFakeTensorException, UnsupportedOperatorException),
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    MetadataMismatchError,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
 )
 SIGNS = (
     "data is not allocated yet",  # C++ reads a tensor without data
@@ -88,10 +91,10 @@ def lend_ranks(rank: int, ranks: int, ledger: Ledger) -> None:
     make = dist.new_group
 
     def new_group(*args: Any, **keywords: Any) -> Any:
-        return make(*args, **{**keywords, "backend": "fake"})
+        return make(*args, **keywords | {"backend": "fake"})
 
-    def all_gather_object(found: list[Any], mine: Any, group: Any = None) -> None:
-        found[:] = [mine] * len(found)
+    def all_gather_object(objects: list[Any], mine: Any, group: Any = None) -> None:
+        objects[:] = [mine] * len(objects)
 
     for module in (dist, dist.distributed_c10d):
         replace(module, new_group=new_group, all_gather_object=all_gather_object, barrier=lambda *_, **__: None)
@@ -166,11 +169,13 @@ def train_hf(
 
 def whose(error: BaseException) -> str:
     """Return `settings`, `stand_in` or `job`."""
-    chain = list(causes(error))
-    if any(isinstance(one, ConfigError) for one in chain):
-        return "settings"
-    is_stand_in = any(isinstance(one, (StandInError, *OF_FAKE_TENSORS)) for one in chain)
-    return "stand_in" if is_stand_in or any(sign in str(one) for one in chain for sign in SIGNS) else "job"
+    is_stand_in = False
+    for cause in causes(error):
+        if isinstance(cause, ConfigError):
+            return "settings"
+        has_sign = any(sign in str(cause) for sign in SIGNS)
+        is_stand_in |= has_sign or isinstance(cause, (StandInError, *OF_FAKE_TENSORS))
+    return "stand_in" if is_stand_in else "job"
 
 
 # The steps: how many are run, when one begins and ends, and the account of one whole step
@@ -249,7 +254,7 @@ class Steps:
         self.build_peak_bytes = self._ledger.memory.peak_bytes
         self._file()
         for parameter in self._model.parameters():
-            parameter.register_post_accumulate_grad_hook(lambda one: self._ledger.file("gradients", [one.grad]))
+            parameter.register_post_accumulate_grad_hook(lambda weight: self._ledger.file("gradients", [weight.grad]))
         self._begin_step()
 
     def end_step(self, *, loss: Any, grad_norm: Any, learning_rate: float) -> None:
@@ -295,7 +300,7 @@ class Steps:
         if not self._has_pipeline:  # with one, a gradient may be on its way to another stage
             self._ledger.memory.refile("workspace", "gradients")  # all that a backward pass leaves
         self._ledger.file("weights", parameters)
-        self._ledger.file("gradients", [getattr(one, name, None) for one in parameters for name in GRADIENTS])
+        self._ledger.file("gradients", [getattr(weight, name, None) for weight in parameters for name in GRADIENTS])
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._ledger.is_in_optimizer = True

@@ -98,10 +98,10 @@ def matrices(platform: str, arguments: Sequence[str], *, is_dry_run: bool = Fals
     return [make(platform, [*arguments, *more], is_dry_run=is_dry_run) for more in (["METHOD=equal"], best)]
 
 
-def require_folders(found: Sequence[Matrix]) -> Path:
+def require_folders(matrices: Sequence[Matrix]) -> Path:
     """Make the folders of results and logs and return OUTPUT_DIR; raise ConfigError if one cannot be written."""
-    output = found[0].config.output_dir
-    for matrix in found:
+    output = matrices[0].config.output_dir
+    for matrix in matrices:
         require_writable(matrix.config.results_dir, "OUTPUT_DIR")
     require_writable(output / "logs", "OUTPUT_DIR")
     return output
@@ -152,12 +152,12 @@ def notes(matrix: Matrix) -> list[str]:
     """Return notes on frameworks that another one replaces, on pairs that are left out, and on a recipe in use."""
     config = matrix.config
     asked = matrix.values["FRAMEWORK"].text
-    found = []
+    lines = []
     vendors = {"nvd": "NVIDIA's own framework", "amd": "AMD's own framework"}
     for name in asked.split(","):
         other = counterpart(name, config.platform)
         if other is not None:
-            found.append(
+            lines.append(
                 f"FRAMEWORK={name}: is {vendors[VENDOR_OF[name]]}; on this machine {other}, "
                 f"{vendors[config.platform]}, runs in its place"
             )
@@ -165,12 +165,12 @@ def notes(matrix: Matrix) -> list[str]:
     pairs = itertools.product(frameworks, config.models)
     without = [f"{framework} has none of {model}" for framework, model in pairs if not can_train(framework, model)]
     if without:
-        found.append(f"left out, because there is no recipe: {', '.join(without)}")
+        lines.append(f"left out, because there is no recipe: {', '.join(without)}")
     if config.method == "best":
         recipe = unfitting(config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
         if recipe is not None:
-            found.append(recipe)
-    return found
+            lines.append(recipe)
+    return lines
 
 
 def unfitting(platform: str, device: str | None, root: Path) -> str | None:
