@@ -177,6 +177,7 @@ def _base(row: EncodeCommand, rows: list[EncodeCommand]) -> EncodeCommand | None
 
 def _report_digests(figures: dict[EncodeCommand, list[Run]]) -> int:
     """Print which rows wrote the same bytes; return 1 if data.encode's differ from each other or preprocess_data.py."""
+    # equal bytes have equal digests, whoever wrote them
     names: dict[str, set[str]] = {}
     for row, repeated in figures.items():
         for _, digest in repeated:

@@ -154,6 +154,7 @@ def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
                     stderr=log,
                     preexec_fn=processes.tied(),
                 )
+        # a list: tasks that end are removed from it
         for task, process in list(running.items()):
             if is_late:
                 _stop(process)
@@ -186,6 +187,7 @@ def run_part(hour: Hour, part: Part) -> bool:
         if reason:
             rows[task.name] = ["not run", reason]
             print(f"not run: {task.name}: {reason}", flush=True)
+        # data may have been removed since
         elif not has_passed or part.name == "data":
             rows[task.name] = ["failed", "there was no time left for it"]
             waiting.append(task)

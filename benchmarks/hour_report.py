@@ -20,13 +20,23 @@ MOST_BYTES = (16 << 20) - (64 << 10)
 """Largest content of an archive of 16 MiB, whose own lists take a little."""
 NOTHING_COMPARABLE = 3
 """Exit code of evaluate.compare for results of one framework only."""
-HEADS = ("job", "layers", "status", "tokens/s/GPU", "MFU causal, %", "loss, first to last", "peak, GB", "estimate, GB")
-HEADS += ("peak / estimate",)
+HEADS = (
+    "job",
+    "layers",
+    "status",
+    "tokens/s/GPU",
+    "MFU causal, %",
+    "loss, first to last",
+    "peak, GB",
+    "estimate, GB",
+    "peak / estimate",
+)
 
 
 def close(hour: Hour) -> None:
     """Compare the results of the verdict, write and print the summary, and pack the archive, each of them anew."""
     jobs, log = hour.output / f"hour_{VERDICT}", hour.own / "logs" / "report.log"
+    # an hour that was cut short may have no job of the verdict
     if jobs.exists():
         command = (*PYTHON, "evaluate.compare", str(jobs), "--output", str(hour.own / "report"))
         with log.open("wb") as file:
@@ -48,6 +58,7 @@ def summary(hour: Hour) -> str:
     tried = [[name, *row] for name, row in smoke.items()]
     results = []
     for path in sorted(hour.output.glob("hour_*/train_*.json")):
+        # a profile slows its steps down
         if path.parent.name != f"hour_{PROFILED}":
             results.append(_row(store.read(path)))
     headlines = ["none yet: it needs results of mega and of hf"]

@@ -79,6 +79,7 @@ def both_ways(
     note: str = "",
 ) -> Rows:
     """Return the rows of a kernel and of its gradients; `exact` gets the same inputs in float64."""
+    # a kernel may write over its input
     given = [tensor.clone().requires_grad_() for tensor in inputs]
     doubles = [tensor.double().requires_grad_() for tensor in inputs]
     output, reference = kernel(*given), exact(*doubles)
@@ -202,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option = {"choices": ("cuda", "cpu"), "default": "cuda", "help": "cuda is also an AMD GPU (default: %(default)s)"}
     device = Parser({"--device": option}, module="benchmarks.numerics").parse_args(arguments).device
     torch.set_default_device(device)
+    # compiling takes minutes on a CPU, whose jobs do not compile either
     torch.compiler.set_stance("force_eager" if device == "cpu" else "default")
     rows = rows_of_all()
     print(json.dumps(rows), flush=True)

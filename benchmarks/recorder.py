@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_over = False
     for name, device, scalar in devices:
         medians = []
+        # a terminal would be part of the time
         with Path(os.devnull).open("w", encoding="utf8") as stream:
             for _ in range(options.repetitions):
                 medians.append(end_step_microseconds(device, scalar, stream, options.pairs, options.work_ms / 1000))

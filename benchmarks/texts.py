@@ -139,6 +139,7 @@ def write_tokenizer(folder: Path, kind: str) -> None:
         vocab_size=entries, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
     )
     tokenizer.train_from_iterator(some_documents(TRAINING_BYTES, 1, is_mixed=True), trainer)
+    # after training, so that their numbers follow those of the vocabulary
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])
     if kind == "llama3":
         tokenizer.post_processor = processors.TemplateProcessing(

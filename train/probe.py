@@ -67,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     config, _ = matrix.resolve(options.platform, options.settings)
+    # before torch is asked for a device, which reads them once
     _become_a_job(config)
     platform = detect_platform(os.environ | {"PLATFORM": options.platform}, torch)
     rank, ranks = collectives.world()

@@ -170,6 +170,7 @@ def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict
     from train.rehearsal import one_rank
     from train.rehearsal.one_rank import shortened
 
+    # the ranks of a stage follow one another, and one of them stands for all
     rank = stage * config.num_gpus // config.pipeline_parallel_size
     short, spec = shortened(config), config.spec(model)
     ledger, steps = one_rank.prepare(short, spec, rank, STAND_IN_MEMORY_GB)

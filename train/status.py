@@ -101,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown = list(lines(status, now))
     except InputFileError as error:
         raise ConfigError(f"{path}: {error}; name the OUTPUT_DIR of a matrix, or OUTPUT_DIR/<label>") from error
+    # any JSON may lie under this name
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: is not the status of a matrix, or is damaged; name another OUTPUT_DIR") from error
     for line in shown:

@@ -196,18 +196,6 @@ def test_every_command_of_the_hour_is_one_that_the_product_accepts(tmp_path, gpu
     assert started == (29 if platform == "nvd" else 26)
 
 
-def test_the_plan_finds_a_command_that_would_be_refused(tmp_path, gpu_machine):
-    """Data were once prepared for all frameworks, of which one keeps float32 states."""
-    hour = hour_on(tmp_path, "nvd", "H200")
-    command = hour_parts.prepare(hour).tasks[0].command
-    earlier = [word for word in command if not word.startswith("FRAMEWORK=")]
-    with pytest.raises(ConfigError, match="bridge keeps fp32 states"):
-        planned("nvd", hour.memory_gb, [*earlier, "MODEL_SIZE=full", "OPTIMIZER_STATE=bf16"])
-    job = hour_parts.parts(hour)[1].tasks[0].command
-    with pytest.raises(ConfigError, match="at least"):
-        planned("nvd", 80.0, job)
-
-
 @pytest.mark.parametrize(("platform", "short"), CARDS)
 def test_verdict_comes_after_the_smoke_test_in_turn_and_all_its_jobs_are_of_equal_work(tmp_path, platform, short):
     hour = hour_on(tmp_path, platform, short)

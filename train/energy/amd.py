@@ -72,6 +72,7 @@ class AmdGpu(Gpu):
         before, self._before = self._before, now
         if not now:
             return None
+        # in the first reading nothing has grown yet
         return [THROTTLE[key] for key, count in now.items() if count > before.get(key, count)]
 
 
@@ -92,10 +93,12 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
         for handle in smi.amdsmi_get_processor_handles():
             handles[normal(smi.amdsmi_get_gpu_device_bdf(handle))] = handle
         chosen = select(handles, bus_ids, count, why_unknown, LIBRARY)
+        # also of GPUs that the job does not use: a package may have a die in each
         packages = {bus_id: _package(smi, handle) or bus_id for bus_id, handle in handles.items()}
         dies = Counter(packages.values())
         gpus = []
         for bus_id, handle in chosen:
+            # zeus opens a GPU by the number that HIP has for it
             gpu = zeus.AMDGPU(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
             # zeus counts GPUs by itself
             if normal(smi.amdsmi_get_gpu_device_bdf(gpu.handle)) != bus_id:
@@ -129,6 +132,7 @@ def _libraries() -> tuple[Any, Any, type[Exception]]:
 def _package(smi: Any, handle: Any) -> str | None:
     """Return the serial number of the package, which its dies share; None if the device shows none."""
     serial = str(smi.amdsmi_get_gpu_asic_info(handle).get("asic_serial", "")).strip()
+    # boards without a number show zeros
     if serial == "N/A" or not serial.strip("0xX"):
         return None
     return serial

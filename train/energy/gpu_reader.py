@@ -27,8 +27,16 @@ from train.job import processes
 from utils.arguments import Parser, refusing, run
 from utils.settings.config import ROOT
 
-FIELDS = ("counter_mj", "instant_mw", "average_mw", "sm_clock_mhz", "memory_clock_mhz", "temperature_celsius")
-FIELDS += ("gpu_use_percent", "throttle")
+FIELDS = (
+    "counter_mj",
+    "instant_mw",
+    "average_mw",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "temperature_celsius",
+    "gpu_use_percent",
+    "throttle",
+)
 """Values of a reading, in the order of the sample file: energy counter in mJ, power in mW (now, and averaged by the
 device), clocks in MHz, temperature in C, use in percent, and the reasons for reduced clocks as a list of names."""
 WRAP = 2**32
@@ -98,10 +106,8 @@ class Gpu(ABC):
             # AMD SMI has a function for the code, NVML an attribute; zeus wraps the error of either
             codes = set()
             for raised in (error, error.__cause__):
-                if hasattr(raised, "get_error_code"):
-                    codes.add(raised.get_error_code())
-                else:
-                    codes.add(getattr(raised, "value", None))
+                get_code = getattr(raised, "get_error_code", None)
+                codes.add(get_code() if get_code else getattr(raised, "value", None))
             if codes & self.LOST:
                 raise GpuLostError(f"the GPU is lost: {in_one_line(error)}") from error
             if codes & self.FINAL:
@@ -123,6 +129,7 @@ def select(
     runtime is unknown, the order does not matter only where the job uses every GPU of the machine.
     """
     if bus_ids is None:
+        # the sum is the same whatever the order
         if len(known) == count:
             return sorted(known.items())
         raise ReaderError(

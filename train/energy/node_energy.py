@@ -165,6 +165,7 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
             raise JoulesError(f"the clock of the samples goes back from {before:.3f} s to {after:.3f} s ({number})")
     first, last = intervals[0][0], intervals[-1][1]
     times = np.asarray(node.times)
+    # samples at the edges belong to the first and the last step
     inside = np.flatnonzero((times >= first) & (times <= last))
     gpus = range(len(node.header["gpus"]))
     states = {name: _known([node.gpu(index, name) for index in gpus], inside) for name in STATES}
@@ -215,6 +216,7 @@ def _gpu_packages(node: NodeSamples, intervals: Sequence[Interval]) -> Iterator[
 
 def _sum(dies: Sequence[Measured]) -> Measured:
     """Return the sum over the dies of a package; a die without a value counts nothing if another one has a value."""
+    # no die has a value: the reason of the first is as good as any
     if not any(die.joules for die in dies):
         return dies[0]
     counted = []

@@ -63,6 +63,7 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
         gpus = []
         for bus_id, index in chosen:
             gpu = zeus.NVIDIAGPU(index)
+            # the counter is that of the board, whichever slice a job has
             _require_whole(pynvml, gpu.handle, bus_id)
             facts = GpuFacts(bus_id, str(gpu.get_name()), bus_id, 1, float(WRAP))
             gpus.append(NvidiaGpu(facts, pynvml, gpu, errors))

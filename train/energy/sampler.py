@@ -203,6 +203,7 @@ def beside(job: Job, environment: Mapping[str, str], stop: StopRequest) -> Itera
     sampler = threading.Thread(target=_sample, args=(job, environment, is_ready, is_over), daemon=True)
     sampler.start()
     try:
+        # the idle period before the ranks is part of it
         if not wait_until(is_ready.is_set, READY_SECONDS, stop) and not stop:
             print(f"{job.name}: the sampler of energy is not ready; the job goes on", file=sys.stderr)
         yield
@@ -219,6 +220,7 @@ def _sample(job: Job, environment: Mapping[str, str], is_ready: threading.Event,
             import psutil  # imported on use: the help needs no package
 
             psutil.cpu_percent()  # the first call has no earlier one to compare with
+            # without a counter no idle power is measured, and the job need not wait
             if sources.gpus or sources.packages:
                 idle_end = time.perf_counter() + IDLE_SECONDS
                 sample_until(lambda: is_over.is_set() or time.perf_counter() >= idle_end, sources, add)

@@ -110,6 +110,7 @@ def _gpus(command: str) -> dict[int, Entry]:
 
 def _state(index: int, content: Mapping[str, Entry]) -> GpuState:
     values: dict[str, Any] = {}
+    # the tool's JSON has moved between releases, so each field has several places
     for name, places in SOURCES.items():
         convert: Callable[[Any], Any] = text if name in TEXTS else number
         values[name] = _first(convert, [_at(content, *place) for place in places])

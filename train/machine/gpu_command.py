@@ -64,10 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         _show(reading)
         on_gpus.update(process.process_id for process in reading.processes or ())
+    # on a machine without a GPU this is the answer, not an error
     if not tools:
         print("no GPU: neither nvidia-smi nor amd-smi is on PATH")
     left_behind = {process.process_id: process for process in job_processes.left_behind()}
     for process in left_behind.values():
+        # those on a GPU are in its table
         if process.process_id not in on_gpus:
             print(f"left behind by {process.job}, without a GPU: process {process.process_id}: {process.command}")
     wanted = {process_id: _may_end(process_id, on_gpus) for process_id in options.end}
@@ -149,10 +151,12 @@ def _may_end(process_id: int, on_gpus: set[int]) -> SuiteProcess:
         raise ConfigError(
             f"--end {process_id}: no such process here; end a process of another container from inside that container"
         )
+    # root could end it, and would not know whose work it is
     if process.user_id != os.getuid():
         raise ConfigError(
             f"--end {process_id}: belongs to {process.user}, and only your own processes can be ended; ask that user"
         )
+    # a slip in a number must not end an editor
     if process_id not in on_gpus and not process.is_left_behind:
         raise ConfigError(
             f"--end {process_id}: holds no GPU and was not left behind by this suite; use kill for other processes"
@@ -163,6 +167,7 @@ def _may_end(process_id: int, on_gpus: set[int]) -> SuiteProcess:
 def _is_agreed(wanted: Iterable[SuiteProcess]) -> bool:
     for process in wanted:
         print(f"to be ended: process {process.process_id}: {process.command}")
+    # a script that forgot --yes must not wait for ever
     if not sys.stdin.isatty():
         print("error: standard input is no terminal, so nobody can be asked; add --yes to end them", file=sys.stderr)
         return False

@@ -103,8 +103,10 @@ def _query(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
         asked = [field for field in wanted if field not in unknown]
         done = run_tool(TOOL, "--query-gpu=" + ",".join(asked), FORMAT)
         refused = set(_INVALID_FIELD.findall(done.stdout + done.stderr)) & set(asked)
+        # some drivers refuse a field and exit with 0
         if done.returncode == 0 and not refused:
             return asked, [line for line in done.stdout.splitlines() if line.strip()]
+        # a driver without a board answers with an error
         if "No devices were found" in done.stdout + done.stderr:
             return asked, []
         if not refused:
@@ -159,6 +161,7 @@ def processes(states: Sequence[GpuState]) -> Iterator[GpuProcess]:
     Only the last column, the name, may contain commas.
     """
     by_uuid = {gpu.identifier: gpu.index for gpu in states}
+    # only of compute contexts: a display server holds no memory that a job would miss
     lines = output_of(TOOL, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT).splitlines()
     for line in lines:
         if not line.strip() or "No running processes found" in line:

@@ -220,6 +220,7 @@ def after(seen: Snapshot, throttled: dict[str, float] | None) -> list[str]:
 
 
 def _processes(processes: Sequence[GpuProcess]) -> Iterator[str]:
+    # a machine with eight ranks of somebody else would fill the screen
     for holder in processes[:MOST_PROCESSES]:
         who = holder.name.rsplit("/", 1)[-1]
         size = "memory" if holder.memory_gb is None else f"{holder.memory_gb:.1f} GB"

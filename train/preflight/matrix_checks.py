@@ -37,8 +37,17 @@ from utils.settings.config import RunConfig
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
 """A result and a log; 500 steps leave about 150 KB."""
-SAME_WORK = ("max_steps", "global_batch_size", "micro_batch_size", "sequence_length", "num_gpus", "tp", "pp", "ep")
-SAME_WORK += ("precision",)
+SAME_WORK = (
+    "max_steps",
+    "global_batch_size",
+    "micro_batch_size",
+    "sequence_length",
+    "num_gpus",
+    "tp",
+    "pp",
+    "ep",
+    "precision",
+)
 """Settings that decide how long a job takes."""
 SYNTH_BYTES_PER_TOKEN = 16
 """Text, ids and indices of synthetic data: 10.7 measured at 245,761 tokens."""

@@ -107,6 +107,7 @@ def attention(device: torch.device, seconds: float) -> dict[str, Any]:
     batch, heads, tokens, width = shape = ATTENTION[device.type]
     query, key, value = (torch.randn(shape, device=device, dtype=torch.bfloat16) for _ in range(3))
     times = measured(lambda: scaled_dot_product_attention(query, key, value, is_causal=True), seconds)
+    # two products of 2 x tokens^2 x width, of which a causal mask needs half
     flops = 2.0 * batch * heads * tokens * tokens * width
     rate = flops / statistics.median(times) / 1e12
     return {"tflops": short(rate), "spread_percent": spread_percent(times), "shape": list(shape)}
@@ -145,6 +146,7 @@ def _case(device: torch.device, name: str) -> tuple[Callable[[], Any], int]:
     if name == HOST_TO_DEVICE:
         if device.type == "cpu":
             raise NotImplementedError("the device of the cpu platform is the host")
+        # a copy from memory that may be paged out goes through a buffer of the driver
         source = torch.ones(HOST_BYTES // 4).pin_memory()
         target = torch.empty_like(source, device=device)
         return lambda: target.copy_(source, non_blocking=True), HOST_BYTES

@@ -32,6 +32,7 @@ def measure(platform: str, seconds: float, config: RunConfig, before: conditions
 
     `before` is the state of the machine before the measurement. With several processes of torchrun, number 0 calls it.
     """
+    # several GPUs are the same kind, and the first one stands for all
     started, device = utc_now(), torch.device("cpu" if platform == "cpu" else "cuda:0")
     reasons: dict[str, str] = {}
 
@@ -89,8 +90,15 @@ def _rows(config: RunConfig, seconds: float) -> list[dict[str, Any]]:
     return collectives.on_this_machine(config.platform, config.ranks_per_node, seconds, threads)
 
 
-OF_DEVICE = ("device_name", "total_memory_gb", "gpu_cores", "driver_version", "software_stack", "software_version")
-OF_DEVICE += ("pytorch_version",)
+OF_DEVICE = (
+    "device_name",
+    "total_memory_gb",
+    "gpu_cores",
+    "driver_version",
+    "software_stack",
+    "software_version",
+    "pytorch_version",
+)
 """Keys of gpu_info that the file keeps."""
 MOST_COLLECTIVES = 12
 TOLERANCE = 1.02

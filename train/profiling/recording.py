@@ -54,9 +54,11 @@ class StepRecording:
         """Stop the tool, write its files, and wait for all ranks; a file that cannot be written has a reason."""
         import torch
 
+        # the training is measured; a lost profile must not lose it
         _, why = attempt(self.stop_tool)
         if why:
             self.miss(self.name, why)
+        # a rank that goes on would measure a step while another one writes
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
 
@@ -124,6 +126,7 @@ def write_profile(
     if mean is None:
         reasons["unprofiled_step_seconds"] = "no step was measured"
     settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
+    # reasons of the result are no settings
     content = {
         "profile_version": profiling.VERSION,
         **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},

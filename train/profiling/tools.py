@@ -72,6 +72,7 @@ class TorchRecording(StepRecording):
         if self._profiler is None:
             return
         self._profiler.stop()
+        # a full disk is known here first
         try:
             self.trace = write_trace(self._profiler, self.folder / f"{self.name}.json.gz")
         except (OSError, RuntimeError, ForeignFileError) as error:
@@ -216,6 +217,7 @@ class RocprofRecording(StepRecording):
         except OSError as error:
             self.miss(self.name, f"{ROCPROFV3} cannot be started: {error}")
             return
+        # it attaches from outside and says nothing when it has
         wait_until(lambda: _is_attached() or tool.poll() is not None, ATTACH_SECONDS)
         if _is_attached():
             self._tool = tool

@@ -102,6 +102,7 @@ def of_job(
 ) -> dict[str, Any]:
     """Return the content of the JSON from the account of one rank of every pipeline stage."""
     spec = config.spec(model)
+    # the rank that needs most decides whether a job fits
     fullest = max(ranks, key=lambda rank: rank["peak_memory_gb"])
     estimated = estimate(config, framework, spec)
     length = config.sequence_length

@@ -19,8 +19,21 @@ PICKING = ("embedding", "index", "index_select", "gather")
 """Operators that read only the chosen elements of their first tensor."""
 SCATTERING = ("index_put_", "index_put", "_index_put_impl_", "index_add_", "scatter_", "scatter_add_")
 """Operators that read and write only the chosen elements of their first tensor, as many as their last one has."""
-WITHOUT_WORK = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias", "set_")
-WITHOUT_WORK += ("_unsafe_view", "lift_fresh", "resize_", "record_stream", "is_same_size")
+WITHOUT_WORK = (
+    "empty",
+    "empty_strided",
+    "empty_like",
+    "new_empty",
+    "new_empty_strided",
+    "detach",
+    "alias",
+    "set_",
+    "_unsafe_view",
+    "lift_fresh",
+    "resize_",
+    "record_stream",
+    "is_same_size",
+)
 """Operators that only reserve memory or give another tensor the same; those that make a view are known to torch."""
 
 

@@ -187,6 +187,7 @@ class Ledger(TorchDispatchMode):
         """
         if self._region is not None:
             return function(*args, **keywords)
+        # regions do not nest: the outer one is the kernel that runs
         self._region = region = _Region()
         try:
             result = function(*args, **keywords)
@@ -307,6 +308,7 @@ class _Region:
 
     def survivors(self) -> list[Any]:
         """Return the storages that something outside still refers to."""
+        # this object's own references must not keep them alive
         kept = [weakref.ref(storage) for storage in self._made.values()]
         self._made.clear()
         return [storage for ref in kept if (storage := ref()) is not None]

@@ -71,6 +71,7 @@ def prepare(config: RunConfig, spec: ModelSpec, rank: int, memory_gb: float) -> 
     tokens = config.micro_batch_size * config.sequence_length // config.context_parallel_size
     place = device.CUDA if has_device else torch.device("cpu")
     chosen = tokens * spec.experts_per_token
+    # the logits are found by their shape, as the trainers do not name them
     ledger = Ledger(place, logits=(tokens * vocabulary, vocabulary), chosen=chosen)
     lend_ranks(rank, config.num_gpus, ledger)
     if has_device:
@@ -192,6 +193,7 @@ def shortened(config: RunConfig) -> RunConfig:
 
     With PP stages 1F1B has its steady state after PP - 1 micro batches; the last one is special, as it ends the step.
     """
+    # each further one repeats the work of the one before
     micro_batches = min(config.gradient_accumulation, config.pipeline_parallel_size + 2)
     return dataclasses.replace(
         config,

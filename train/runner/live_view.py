@@ -75,6 +75,7 @@ def live_lines(state: MatrixState, width: int) -> Group:
             grid.add_row(f"{title}: {details}")
 
     job = state.current
+    # between two jobs there is a pause, or another phase
     if job is None:
         grid.add_row(state.pause or state.phase)
     else:

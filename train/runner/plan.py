@@ -166,6 +166,7 @@ def notes(matrix: Matrix) -> list[str]:
     without = [f"{framework} has none of {model}" for framework, model in pairs if not can_train(framework, model)]
     if without:
         lines.append(f"left out, because there is no recipe: {', '.join(without)}")
+    # the overlay of a platform may be that of another GPU
     if config.method == "best":
         recipe = unfitting(config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
         if recipe is not None:
@@ -268,6 +269,7 @@ def text(matrix: Matrix) -> str:
     ahead = outlook(matrix)
     kinds = [job.kind for job in matrix.first_runs]
     jobs = [*ahead.done, *ahead.left]
+    # a stable sort: the second one keeps this order among equal runs
     jobs.sort(key=lambda job: (kinds.index(job.kind), job.run))
     if config.order == "interleaved":
         jobs.sort(key=lambda job: job.run)

@@ -129,6 +129,7 @@ def conclude(state: JobState, outcome: str | None) -> None:
     state.result = result
     state.state = outcome or str(result["status"])
     state.reason = result["reason"]
+    # the result may be of an earlier attempt, whose log may be gone
     log = log_path(state.job.numbered(result["attempt"]))
     state.log = log if log.exists() else None
     state.ended = time.monotonic()
@@ -179,6 +180,7 @@ def _take_result(state: JobState, before: tuple[int, int] | None, stop: processe
     def is_final() -> bool:
         return not nodes.folder(job).exists() and stamp(job.result_path) not in (None, before)
 
+    # a network file system shows a new file late
     if not processes.wait_until(is_final, RESULT_SECONDS, stop, POLL_SECONDS) and not stop:
         conclude_without_result(state, "node 0 has written no result")
         return

@@ -78,6 +78,7 @@ class JobState:
         """Seconds since its start, or from start to end; None before the start."""
         if self.started is None:
             return None
+        # monotonic: a clock that is set must not change a duration
         return (self.ended or time.monotonic()) - self.started
 
     def take_step(self, step: Step, line: str = "") -> None:
@@ -296,6 +297,7 @@ class StatusFile:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Note a failure if the block ends with an error."""
+        # also an interrupt: whoever reads the file must not wait for this process
         try:
             yield
         except BaseException:
@@ -316,6 +318,7 @@ class StatusFile:
         try:
             write_json(self.matrix.as_dict(), self.folder / NAME, is_ours=is_status)
         except (OSError, ForeignFileError) as error:
+            # it is written every two seconds, and one warning is enough
             if not self._is_broken:
                 print(f"warning: {self.folder / NAME} is out of date: {error}", file=sys.stderr)
             self._is_broken = True
