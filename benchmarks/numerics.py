@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option = {"choices": ("cuda", "cpu"), "default": "cuda", "help": "cuda is also an AMD GPU (default: %(default)s)"}
     device = Parser({"--device": option}, module="benchmarks.numerics").parse_args(arguments).device
     torch.set_default_device(device)
-    # compiling takes minutes on a CPU, whose jobs do not compile either
+    # the jobs of a CPU do not compile their kernels either
     torch.compiler.set_stance("force_eager" if device == "cpu" else "default")
     rows = rows_of_all()
     print(json.dumps(rows), flush=True)

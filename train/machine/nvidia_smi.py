@@ -161,7 +161,6 @@ def processes(states: Sequence[GpuState]) -> Iterator[GpuProcess]:
     Only the last column, the name, may contain commas.
     """
     by_uuid = {gpu.identifier: gpu.index for gpu in states}
-    # only of compute contexts: a display server holds no memory that a job would miss
     lines = output_of(TOOL, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT).splitlines()
     for line in lines:
         if not line.strip() or "No running processes found" in line:

@@ -125,8 +125,8 @@ def write_profile(
             reasons.setdefault(f"rank{rank}", NO_FILE)
     if mean is None:
         reasons["unprofiled_step_seconds"] = "no step was measured"
+    # reasons for unknown settings are no settings
     settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
-    # reasons of the result are no settings
     content = {
         "profile_version": profiling.VERSION,
         **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},
