@@ -264,8 +264,8 @@ class NodeSamples:
         values = []
         for sample in self.samples:
             readings = sample.get("gpus")
-            has_reading = readings is not None and readings[index] is not None
-            values.append(readings[index][place] if has_reading else None)
+            reading = None if readings is None else readings[index]
+            values.append(None if reading is None else reading[place])
         return values
 
     def rapl(self, index: int) -> list[float | None]:

@@ -89,20 +89,23 @@ def _show(reading: GpuReading) -> None:
     if not reading.gpus:
         print(f"no GPU: {reading.tool} lists none")
         return
-    _print_table([GPU_HEAD, *(_gpu_row(gpu) for gpu in reading.gpus)])
+    print("\n".join(table([GPU_HEAD, *map(_gpu_row, reading.gpus)])))
     if reading.processes is None:
         print(f"processes: unknown ({reading.why_no_processes})")
     elif reading.processes:
-        _print_table([PROCESS_HEAD, *(_process_row(process) for process in reading.processes)])
+        print("\n".join(table([PROCESS_HEAD, *map(_process_row, reading.processes)])))
     else:
         print(f"processes: {reading.tool} lists none")
 
 
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with columns of equal width."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        print("  ".join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _gpu_row(gpu: GpuState) -> list[str]:
