@@ -152,15 +152,7 @@ def notes(matrix: Matrix) -> list[str]:
     """Return notes on frameworks that another one replaces, on pairs that are left out, and on a recipe in use."""
     config = matrix.config
     asked = matrix.values["FRAMEWORK"].text
-    lines = []
-    vendors = {"nvd": "NVIDIA's own framework", "amd": "AMD's own framework"}
-    for name in asked.split(","):
-        other = counterpart(name, config.platform)
-        if other is not None:
-            lines.append(
-                f"FRAMEWORK={name}: is {vendors[VENDOR_OF[name]]}; on this machine {other}, "
-                f"{vendors[config.platform]}, runs in its place"
-            )
+    lines = _counterparts(asked.split(","), config.platform)
     frameworks = in_all(config.platform) if asked == "all" else config.frameworks
     pairs = itertools.product(frameworks, config.models)
     without = [f"{framework} has none of {model}" for framework, model in pairs if not can_train(framework, model)]
@@ -171,6 +163,18 @@ def notes(matrix: Matrix) -> list[str]:
         recipe = unfitting(config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
         if recipe is not None:
             lines.append(recipe)
+    return lines
+
+
+def _counterparts(asked: Sequence[str], platform: str) -> list[str]:
+    """Return a sentence for each requested framework whose counterpart runs instead."""
+    vendors = {"nvd": "NVIDIA's own framework", "amd": "AMD's own framework"}
+    lines = []
+    for name in asked:
+        other = counterpart(name, platform)
+        if other is not None:
+            own, theirs = vendors[platform], vendors[VENDOR_OF[name]]
+            lines.append(f"FRAMEWORK={name}: is {theirs}; on this machine {other}, {own}, runs in its place")
     return lines
 
 
