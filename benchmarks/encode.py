@@ -1,19 +1,16 @@
-"""Benchmark of encoding and cleaning: data.encode and its peers, and data.clean, in one run.
+"""Benchmark of encoding: data.encode and its peers in one run.
 
     python -m benchmarks.encode --input FILE.jsonl --tokenizer FOLDER [--processes 1 2] [--repetitions 3]
     MEGATRON_LM_PATH=CHECKOUT MEGATRON_LM_PYTHON=PYTHON python -m benchmarks.encode ...
 
-Every figure covers a whole process tree from start to end, start-up included: MB/s of text in UTF-8 (10^6 bytes) and
-documents/s. Repetitions alternate between the rows, so a drift of the machine affects all rows alike. The table has
+Every figure covers a whole process tree from start to end, start-up included: MB/s of text in UTF-8 (10^6 bytes).
+Repetitions alternate between the rows, so a drift of the machine affects all rows alike. The table has
 medians with minimum and maximum. Each row also has its ratio to preprocess_data.py with the same number of processes if
 there is a checkout of Megatron-LM (Python 3.12 or later, with torch and triton), else to one bare `tokenizers` process.
-Memory is measured in one additional, untimed run of each row: the largest sum of the resident memory of all processes,
-sampled ten times a second (shared pages count once per process).
 
 - bare tokenizers: read the file, take the texts, encode them, discard the ids; with several processes, each has a share
   of the lines. It is an upper bound for anything that writes.
 - preprocess_data.py: the tool of Megatron-LM, with --append-eod and the fast tokenizer of transformers.
-- data.clean, light and full: read and clean the file on one core, and write it.
 """
 
 from __future__ import annotations
@@ -34,12 +31,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.measure import MEGABYTE, Cost, cost_of, machine
+from benchmarks.measure import MEGABYTE, Cost, cost_of, machine, spread
 from utils.arguments import Parser, from_one, refusing, run
 from utils.errors import DataError
 
 ROOT = Path(__file__).resolve().parent.parent
-SAMPLE_SECONDS = 0.1
 OPTIONS: dict[str, dict[str, Any]] = {
     "--input": {"type": Path, "required": True, "help": "JSONL file, key `text`"},
     "--tokenizer": {"type": Path, "required": True, "help": "folder that transformers.AutoTokenizer loads"},
@@ -72,15 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.bare:
         return bare(options.input, options.tokenizer, options.processes[0])
-    documents, size = _size(options.input)
+    with options.input.open("rb") as file:
+        size = sum(len(json.loads(line)["text"].encode("utf8")) for line in file) / MEGABYTE
     figures: dict[EncodeCommand, list[Run]] = {row: [] for row in _rows(options)}
     for _ in tqdm(range(options.repetitions), "repetitions", disable=None):
+        # in turn: a machine that slows down slows all rows
         for row in figures:
             figures[row].append(_measure(row))
-    peaks = {row: _measure(row, SAMPLE_SECONDS)[0].peak_mb for row in tqdm(figures, "memory", disable=None)}
     print(f"{machine('tokenizers', 'transformers', 'orjson')}; load average {os.getloadavg()[0]:.1f}")
-    print(f"{options.input.name}: {documents:,} documents, {size / MEGABYTE:.1f} MB of text")
-    _print_table(figures, peaks, documents, size)
+    print(f"{options.input.name}: {size:.1f} MB of text")
+    _print_table(figures, size)
     return _report_digests(figures)
 
 
@@ -105,9 +102,11 @@ def _encode_share(path: Path, tokenizer: Path, rank: int, processes: int) -> Non
     with path.open("rb") as file:
         file.seek(size * rank // processes)
         data = file.read(size * (rank + 1) // processes - file.tell())
-    texts = []
-    for line in data.split(b"\n")[1 if rank else 0 : -1]:  # the one or two lines cut by the borders are left out
-        texts.append(orjson.loads(line)["text"])
+    # A border of the range cuts a line, which is left out. The first range begins with a whole line.
+    lines = data.split(b"\n")[:-1]
+    if rank > 0:
+        del lines[0]
+    texts = [orjson.loads(line)["text"] for line in lines]
     rust = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     for start in range(0, len(texts), 512):
         rust.encode_batch_fast(texts[start : start + 512])
@@ -116,9 +115,6 @@ def _encode_share(path: Path, tokenizer: Path, rank: int, processes: int) -> Non
 def _rows(options: argparse.Namespace) -> list[EncodeCommand]:
     source, tokenizer = str(options.input), str(options.tokenizer)
     rows = []
-    for level in ("light", "full"):
-        clean = (sys.executable, "-m", "data.clean", source, "--output", "{output}", "--clean", level)
-        rows.append(EncodeCommand(f"data.clean, {level}", 1, clean, writes_pair=False))
     for count in options.processes:
         given = ("--input", source, "--tokenizer", tokenizer)
         ours = (sys.executable, "-m", "data.encode", *given, "--workers", str(count), "--output-prefix", "{output}")
@@ -132,23 +128,27 @@ def _rows(options: argparse.Namespace) -> list[EncodeCommand]:
             kind = ("--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", tokenizer, "--append-eod")
             files = ("--input", source, "--output-prefix", "{output}", "--workers", str(count))
             rows.append(EncodeCommand("preprocess_data.py", count, (python, script, *files, *kind)))
-    return [row for row in rows if not options.only or any(word in row.name for word in options.only)]
+    if options.only:
+        rows = [row for row in rows if any(word in row.name for word in options.only)]
+    return rows
 
 
-def _measure(row: EncodeCommand, sample_seconds: float | None = None) -> Run:
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+def _measure(row: EncodeCommand) -> Run:
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    # the threads of the tokenizer would use cores that are not counted
     environment |= {"RAYON_NUM_THREADS": str(row.processes), "PYTHONPATH": str(ROOT)}
     if row.name.startswith("preprocess"):
         del environment["PYTHONPATH"]  # this project's `utils` would hide Megatron's
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "out")
-        command = [part.format(output=output) if part == "{output}" else part for part in row.command]
+        command = [part.replace("{output}", str(output)) for part in row.command]
         with Path(folder, "log").open("wb") as log:
-            cost = cost_of(command, sample_seconds, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+            cost = cost_of(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
         if cost.code != 0:
             said = Path(folder, "log").read_text().strip().rpartition("\n")[2]
             raise DataError(f"{row.name}: exit code {cost.code}: {said.removeprefix('error: ')}")
-        return cost, _digest(Path(folder)) if row.writes_pair else None
+        digest = _digest(Path(folder)) if row.writes_pair else None
+        return cost, digest
 
 
 def _digest(folder: Path) -> str:
@@ -158,37 +158,26 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _size(path: Path) -> tuple[int, int]:
-    documents = size = 0
-    with path.open("rb") as file:
-        for line in file:
-            documents += 1
-            size += len(json.loads(line)["text"].encode("utf8"))
-    return documents, size
-
-
-def _print_table(
-    figures: dict[EncodeCommand, list[Run]], peaks: dict[EncodeCommand, float], documents: int, size: int
-) -> None:
-    rates = {row: [size / MEGABYTE / cost.wall for cost, _ in repeated] for row, repeated in figures.items()}
-    print("| what | processes | MB/s of text | documents/s | peak RSS, MB | ratio |\n|---|---|---|---|---|---|")
-    for row, found in rates.items():
+def _print_table(figures: dict[EncodeCommand, list[Run]], megabytes: float) -> None:
+    rates = {row: [megabytes / cost.wall for cost, _ in repeated] for row, repeated in figures.items()}
+    print("| what | processes | MB/s of text | ratio |\n|---|---|---|---|")
+    for row, row_rates in rates.items():
         base = _base(row, list(rates))
-        median = statistics.median(found)
-        spread = f"{median:.1f} ({min(found):.1f} to {max(found):.1f})"
-        ratio = f"{median / statistics.median(rates[base]):.1f}" if base else ""
-        per_second = f"{median * MEGABYTE / size * documents:,.0f}"
-        print(f"| {row.name} | {row.processes} | {spread} | {per_second} | {peaks[row]:.0f} | {ratio} |")
+        ratio = ""
+        if base is not None:
+            ratio = f"{statistics.median(row_rates) / statistics.median(rates[base]):.1f}"
+        print(f"| {row.name} | {row.processes} | {spread(row_rates, 1)} | {ratio} |")
 
 
 def _base(row: EncodeCommand, rows: list[EncodeCommand]) -> EncodeCommand | None:
-    """Return the row that ratios are to."""
+    """Return the row that ratios are to: Megatron-LM's, else the bare tokenizers', with as many processes."""
     beside = {other.name: other for other in rows if other.processes == row.processes}
     return beside.get("preprocess_data.py") or beside.get("bare tokenizers")
 
 
 def _report_digests(figures: dict[EncodeCommand, list[Run]]) -> int:
     """Print which rows wrote the same bytes; return 1 if data.encode's differ from each other or preprocess_data.py."""
+    # equal bytes have equal digests, whoever wrote them
     names: dict[str, set[str]] = {}
     for row, repeated in figures.items():
         for _, digest in repeated:

@@ -71,8 +71,12 @@ TOOL_SECONDS = 60
 TOOLS = {
     "nvd": ("nvidia-smi", "nvidia-smi -q", "nvidia-smi topo -m", "nvidia-smi --help-query-gpu"),
     "amd": (
-        *("amd-smi static --json", "amd-smi metric --json", "amd-smi process --json", "amd-smi version --json"),
-        *("rocm-smi -a --json", "rocm-smi --showtopo"),
+        "amd-smi static --json",
+        "amd-smi metric --json",
+        "amd-smi process --json",
+        "amd-smi version --json",
+        "rocm-smi -a --json",
+        "rocm-smi --showtopo",
     ),
     "cpu": ("lscpu", "free -b"),
 }
@@ -106,7 +110,9 @@ def write_facts(hour: Hour) -> None:
     for name, command in commands.items():
         try:
             ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TOOL_SECONDS)
-            text = ran.stdout + (f"exit code {ran.returncode}\n{ran.stderr}" if ran.returncode else "")
+            text = ran.stdout
+            if ran.returncode:
+                text += f"exit code {ran.returncode}\n{ran.stderr}"
         except (OSError, subprocess.TimeoutExpired) as error:
             text = f"{command[0]}: {error}\n"
         path = hour.own / "facts" / f"{name}.txt"
@@ -128,6 +134,7 @@ def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     """
     waiting = list(tasks)
     running: dict[Task, subprocess.Popen[bytes]] = {}
+    # each task has a context of its own, which the estimate of a task includes
     room = usable_gb(hour.memory_gb, hour.platform)
     while waiting or running:
         is_late = time.monotonic() > hour.deadline
@@ -135,6 +142,7 @@ def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
             waiting.clear()
         used = sum(task.needs_gb for task in running)
         has_core = len(running) < (os.cpu_count() or 1)
+        # the first one starts also where it alone needs more than there is
         if waiting and (not running or (has_core and used + waiting[0].needs_gb <= room)):
             task = waiting.pop(0)
             with log_of(hour, task).open("wb") as log:
@@ -146,6 +154,7 @@ def run_tasks(hour: Hour, tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
                     stderr=log,
                     preexec_fn=processes.tied(),
                 )
+        # a list: tasks that end are removed from it
         for task, process in list(running.items()):
             if is_late:
                 _stop(process)
@@ -162,6 +171,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
+        # it has had time for its result
         process.kill()
         process.wait()
 
@@ -172,10 +182,13 @@ def run_part(hour: Hour, part: Part) -> bool:
     rows, started, waiting = record.setdefault("tasks", {}), time.monotonic(), []
     (hour.own / "logs").mkdir(parents=True, exist_ok=True)
     for task in part.tasks:
-        if reason := task.lacks or why_missing(task.needs, hour.platform):
+        reason = task.lacks or why_missing(task.needs, hour.platform)
+        has_passed = task.name in rows and rows[task.name][0] == "ok"
+        if reason:
             rows[task.name] = ["not run", reason]
             print(f"not run: {task.name}: {reason}", flush=True)
-        elif rows.get(task.name, [""])[0] != "ok" or part.name == "data":
+        # data may have been removed since
+        elif not has_passed or part.name == "data":
             rows[task.name] = ["failed", "there was no time left for it"]
             waiting.append(task)
     for task, code in run_tasks(hour, waiting):
@@ -186,8 +199,10 @@ def run_part(hour: Hour, part: Part) -> bool:
         print(f"{rows[task.name][0]}: {task.name}, {time.monotonic() - started:.0f} s: {detail}", flush=True)
     for log in (hour.scratch / "logs").glob("*.log"):
         note(Path(shutil.copy(log, hour.own / "logs")))
-    outcomes = [rows[task.name][0] for task in part.tasks]
-    record["outcome"] = next(outcome for outcome in ("failed", "ok", "not run") if outcome in outcomes)
+    outcomes = {rows[task.name][0] for task in part.tasks}
+    for outcome in ("not run", "ok", "failed"):  # the last that occurs counts
+        if outcome in outcomes:
+            record["outcome"] = outcome
     record["seconds"] = round(time.monotonic() - started, 1)
     (hour.own / "parts.json").write_text(json.dumps(hour.record, indent=1), encoding="utf8")
     note(hour.own / "parts.json")
@@ -196,9 +211,12 @@ def run_part(hour: Hour, part: Part) -> bool:
 
 def _detail(hour: Hour, task: Task, code: int) -> str:
     """Return the last telling line of a task's log: the end of a job, an error, or whatever comes last."""
-    lines = [line for line in log_of(hour, task).read_text(encoding="utf8", errors="replace").splitlines() if line]
-    telling = [line for line in lines if line.startswith(("=== ", "error"))] or lines or ["no output"]
-    return ("stopped at the deadline: " if code == 124 else "") + redact.text(telling[-1].removeprefix("=== ")[:300])
+    text = log_of(hour, task).read_text(encoding="utf8", errors="replace")
+    lines = [line for line in text.splitlines() if line]
+    telling = [line for line in lines if line.startswith(("=== ", "error"))]
+    last = (telling or lines or ["no output"])[-1]
+    detail = redact.text(last.removeprefix("=== "))[:300]
+    return f"stopped at the deadline: {detail}" if code == 124 else detail
 
 
 @refusing((ConfigError, HardwareError))
@@ -210,23 +228,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="tprimat-") as scratch:
         hour = _hour(options, Path(scratch))
         parts = hour_parts.parts(hour)
-        chosen = [part for part in parts if not options.only or any(text in part.name for text in options.only)]
+        if options.only:
+            parts = [part for part in parts if any(text in part.name for text in options.only)]
         if hour.device is None and hour.platform != "cpu":
             print(
                 f"note: this card is unknown: the seconds assume a peak of {ASSUMED_TFLOPS:g} TFLOP/s", file=sys.stderr
             )
         if options.dry_run:
-            print("\n".join(_planned(hour, part) for part in chosen))
+            for part in parts:
+                print(_planned(hour, part))
             return 0
+        # a later call continues the same hour
         if not (hour.own / "facts").exists():
             write_facts(hour)
         if hour.platform != "cpu":  # the jobs find the answer in their environment, which saves ten seconds of each
             ready.without_engine(load(hour.platform, 1, arguments=["FRAMEWORK=mega"], environ={}), "mega")
         if not run_part(hour, hour_parts.prepare(hour)):
             return 1
-        is_good = all([_run(hour, part) for part in chosen])
+        passed = [_run(hour, part) for part in parts]
         close(hour)
-    return 0 if is_good else 1
+    return 0 if all(passed) else 1
 
 
 def _hour(options: argparse.Namespace, scratch: Path) -> Hour:
@@ -242,11 +263,12 @@ def _hour(options: argparse.Namespace, scratch: Path) -> Hour:
         return hour
     require_writable(hour.own, "OUTPUT_DIR")
     footprint.mark(output, footprint.OUTPUT)
-    known = hour.own / "parts.json"
-    try:
-        hour.record = json.loads(known.read_text(encoding="utf8")) if known.exists() else {}
-    except ValueError as error:
-        raise ConfigError(f"{known}: {error}; remove it, and every part runs again") from error
+    earlier = hour.own / "parts.json"
+    if earlier.exists():
+        try:
+            hour.record = json.loads(earlier.read_text(encoding="utf8"))
+        except ValueError as error:
+            raise ConfigError(f"{earlier}: {error}; remove it, and every part runs again") from error
     return hour
 
 
@@ -269,7 +291,9 @@ def _planned(hour: Hour, part: Part) -> str:
         return f"{part.name}: {expected}"
     layers = f"{part.name}: {part.size.spec.num_layers} layers"
     memory = f"about {part.size.needs_gb:.1f} GB of {hour.memory_gb:.1f} GB"
-    return f"{layers}, {memory}, {expected}" if hour.fits(part.size) else f"does not fit: {layers}, {memory}"
+    if not hour.fits(part.size):
+        return f"does not fit: {layers}, {memory}"
+    return f"{layers}, {memory}, {expected}"
 
 
 def _run(hour: Hour, part: Part) -> bool:

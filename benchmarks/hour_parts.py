@@ -179,12 +179,13 @@ class Hour:
         """
         state = "OPTIMIZER_STATE=bf16" if factor == 1 else "OPTIMIZER_STATE=fp32"
         whole = get("llama", "tiny" if self.platform == "cpu" else "full")
+        # the widths stay those of the full model, which decide the speed of its products
         for layers in range(whole.num_layers, 0, -LAYERS_APART):
             shape = ["MODEL_SIZE=proxy", f"PROXY_LAYERS={layers}"]
             if layers == whole.num_layers:
                 shape = [f"MODEL_SIZE={whole.size}"]
             settings = (*shape, state)
-            needs = factor * max(self.needs_gb(one, "llama", length, settings, **more) for one in frameworks)
+            needs = factor * max(self.needs_gb(name, "llama", length, settings, **more) for name in frameworks)
             size = Size(settings, replace(whole, num_layers=layers), needs)
             if self.fits(size):
                 break
@@ -217,6 +218,7 @@ class Hour:
         if self.platform == "cpu":
             return Part(name, (task,), CPU_SECONDS, size)
         flops = steps * TOKENS_PER_STEP * size.spec.flops_per_token(length)
+        # the first job reads its files from the disk, all later ones from memory
         start = COLD_SECONDS if label == VERDICT and run == 1 else WARM_SECONDS
         seconds = start + COMPILE_SECONDS + END_SECONDS + flops / (SHARE_OF_PEAK * self.peak_tflops * 1e12)
         return Part(name, (task,), seconds, size)
@@ -248,6 +250,7 @@ def smoke(hour: Hour) -> Part:
         tasks.append(Task(name, hour.launch(framework, model, 1, settings), needs, memory, lacking(hour, name)))
     if is_cpu:
         return Part("smoke", tuple(tasks), 3 * CPU_SECONDS)
+    # a task waits until another one has left its memory
     rounds = sum(task.needs_gb for task in tasks if not task.lacks) / usable_gb(hour.memory_gb, hour.platform)
     return Part("smoke", tuple(tasks), math.ceil(rounds) * SMOKE_SECONDS)
 
@@ -269,19 +272,19 @@ def parts(hour: Hour) -> list[Part]:
     pairs = [(run, framework) for run in range(1, MOST_RUNS + 1) for framework in ESTIMATED]
     verdict = [hour.job(f"{VERDICT} {name} run {run}", 2048, size, VERDICT, run=run) for run, name in pairs]
     first = len(ESTIMATED) * RUNS
-    found = [smoke(hour), *verdict[:first]]
+    parts_in_order = [smoke(hour), *verdict[:first]]
     for name in ESTIMATED:  # each with as many layers as it can hold: of mega all of Llama 3.1 8B fits an H200
-        found.append(hour.job(f"speed {name} SL 8192", 8192, hour.size(8192, [name]), "sl8192"))
+        parts_in_order.append(hour.job(f"speed {name} SL 8192", 8192, hour.size(8192, [name]), "sl8192"))
     if not lacking(hour, "fp8 delayed"):
         low = ["PRECISION=fp8", "FP8_RECIPE=delayed"]
-        found.append(hour.job("speed mega fp8", 2048, fp8, "fp8", *low, needs=ENGINE))
+        parts_in_order.append(hour.job("speed mega fp8", 2048, fp8, "fp8", *low, needs=ENGINE))
     for name in ("titan", "bridge"):
         if name not in ELSEWHERE.get(hour.platform, ()):
-            found.append(hour.job(f"speed {name}", 2048, whole, "fp32_states", needs=name))
+            parts_in_order.append(hour.job(f"speed {name}", 2048, whole, "fp32_states", needs=name))
     one_step = ["PROFILING=true", "PROFILE_STEP_START=8", "PROFILE_STEP_END=8"]
     for name in ESTIMATED:
-        found.append(hour.job(f"profile {name}", 2048, size, PROFILED, *one_step, steps=10))
-    return [*found, Part("probe", (Task("probe", probe),), PROBE_SECONDS), *verdict[first:]]
+        parts_in_order.append(hour.job(f"profile {name}", 2048, size, PROFILED, *one_step, steps=10))
+    return [*parts_in_order, Part("probe", (Task("probe", probe),), PROBE_SECONDS), *verdict[first:]]
 
 
 def why_missing(name: str, platform: str) -> str:

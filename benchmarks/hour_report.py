@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.hour_parts import PROFILED, PYTHON, VERDICT, Hour
 from utils.files import write_whole, written_whole
@@ -22,14 +21,22 @@ MOST_BYTES = (16 << 20) - (64 << 10)
 NOTHING_COMPARABLE = 3
 """Exit code of evaluate.compare for results of one framework only."""
 HEADS = (
-    *("job", "layers", "status", "tokens/s/GPU", "MFU causal, %", "loss, first to last"),
-    *("peak, GB", "estimate, GB", "peak / estimate"),
+    "job",
+    "layers",
+    "status",
+    "tokens/s/GPU",
+    "MFU causal, %",
+    "loss, first to last",
+    "peak, GB",
+    "estimate, GB",
+    "peak / estimate",
 )
 
 
 def close(hour: Hour) -> None:
     """Compare the results of the verdict, write and print the summary, and pack the archive, each of them anew."""
     jobs, log = hour.output / f"hour_{VERDICT}", hour.own / "logs" / "report.log"
+    # an hour that was cut short may have no job of the verdict
     if jobs.exists():
         command = (*PYTHON, "evaluate.compare", str(jobs), "--output", str(hour.own / "report"))
         with log.open("wb") as file:
@@ -47,14 +54,18 @@ def close(hour: Hour) -> None:
 
 def summary(hour: Hour) -> str:
     """Return the verdict, the outcome of the smoke test and the table of all results, as Markdown."""
-    tried = [[name, *row] for name, row in hour.record.get("smoke", {}).get("tasks", {}).items()]
+    smoke = hour.record.get("smoke", {}).get("tasks", {})
+    tried = [[name, *row] for name, row in smoke.items()]
     results = []
     for path in sorted(hour.output.glob("hour_*/train_*.json")):
+        # a profile slows its steps down
         if path.parent.name != f"hour_{PROFILED}":
             results.append(_row(store.read(path)))
+    headlines = ["none yet: it needs results of mega and of hf"]
     report = hour.own / "report" / "compare.json"
-    verdicts = json.loads(report.read_text(encoding="utf8"))["verdicts"] if report.exists() else []
-    headlines = [verdict["headline"] for verdict in verdicts] or ["none yet: it needs results of mega and of hf"]
+    if report.exists():
+        verdicts = json.loads(report.read_text(encoding="utf8"))["verdicts"]
+        headlines = [verdict["headline"] for verdict in verdicts] or headlines
     sections = {
         "Verdict": "\n\n".join(headlines),
         "Smoke test": _table(("check", "outcome", "detail"), tried),
@@ -70,17 +81,20 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _row(result: Result) -> list[str]:
     length, name = result["training_config"]["sequence_length"], result["label"].removeprefix("hour_")
-    cells = [f"{name}: {result['framework']} SL {length} run {result['run']}"]
-    cells.append(str(result["resolved_config"].get("num_layers", "unknown")))
+    job = f"{name}: {result['framework']} SL {length} run {result['run']}"
+    cells = [job, str(result["resolved_config"].get("num_layers", "unknown"))]
     if result["status"] != "ok":
-        return [*cells, f"{result['status']}: {str(result['reason']).splitlines()[0][:200]}", *[""] * 6]
+        reason = str(result["reason"]).splitlines()[0][:200]
+        cells.append(f"{result['status']}: {reason}")
+        return cells + [""] * (len(HEADS) - len(cells))
     from evaluate.metrics.metrics import metrics  # needs numpy, which a plan does without
 
     figures, losses = metrics(result), result["loss_values"]
-    peak, guess = result["memory_metrics"]["peak_memory_allocated_gb"], _estimate_gb(result)
-    rate, mfu = figures["tokens_per_second_per_gpu"].value, figures["mfu_causal"].value
-    cells += ["ok", _text(rate, ",.0f"), _text(mfu, ".1f"), f"{losses[0]:.3f} to {losses[-1]:.3f}"]
-    return [*cells, _text(peak, ".1f"), _text(guess, ".1f"), _text(guess and peak / guess, ".3f")]
+    cells += ["ok", _text(figures["tokens_per_second_per_gpu"].value, ",.0f")]
+    cells += [_text(figures["mfu_causal"].value, ".1f"), f"{losses[0]:.3f} to {losses[-1]:.3f}"]
+    peak, estimated = result["memory_metrics"]["peak_memory_allocated_gb"], _estimate_gb(result)
+    share = None if peak is None or estimated is None else peak / estimated
+    return [*cells, _text(peak, ".1f"), _text(estimated, ".1f"), _text(share, ".3f")]
 
 
 def _text(value: float | None, form: str) -> str:
@@ -103,12 +117,15 @@ def archive(hour: Hour) -> None:
 
     evaluate.compare takes the output.zip in it as it is.
     """
+    # the smallest first: as many as possible find room
     profiles = sorted((hour.output / "profiles").glob("*/*"), key=lambda path: path.stat().st_size)
     files = [hour.output / "output.zip", hour.own / "summary.md", hour.own / "parts.json"]
     files += [*(hour.own / "facts").glob("*.txt"), *(hour.own / "report").glob("*"), *profiles]
     left_out, path = [], hour.own / "gpu_hour.zip"
     with written_whole(path, is_ours=anything) as (temporary,), zipfile.ZipFile(temporary, "w") as packed:
-        for file in filter(Path.is_file, files):
+        for file in files:
+            if not file.is_file():
+                continue
             name = str(file.relative_to(hour.output))
             if temporary.stat().st_size + file.stat().st_size > MOST_BYTES:
                 left_out.append(name)

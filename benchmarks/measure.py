@@ -12,44 +12,30 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-import psutil
-
 MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One run of a command, over all its processes."""
+    """One run of a command with all processes that it waited for."""
 
     wall: float
     """Seconds from start to exit."""
     cpu: float
     """Seconds of CPU time."""
-    peak_mb: float
-    """Largest sum of the resident memory of processes alive together; shared pages count once per process."""
     code: int
     """Exit code."""
 
 
-def cost_of(command: Sequence[str], sample_seconds: float | None = None, **given: Any) -> Cost:
-    """Run a command and return its cost; its memory is sampled every `sample_seconds`, or not at all."""
-    before, started, peak = os.times(), time.perf_counter(), 0
-    with subprocess.Popen(command, **given) as process:
-        while sample_seconds and process.poll() is None:
-            peak = max(peak, _resident_bytes(process.pid))
-            time.sleep(sample_seconds)
-        process.wait()
-    wall, after = time.perf_counter() - started, os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return Cost(wall, cpu, peak / MEGABYTE, process.returncode)
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        root = psutil.Process(pid)
-        return sum(process.memory_info().rss for process in [root, *root.children(recursive=True)])
-    except psutil.Error:  # a process ended meanwhile: the next sample counts
-        return 0
+def cost_of(command: Sequence[str], **given: Any) -> Cost:
+    """Run a command and return its cost."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, **given)
+    # the kernel adds up what the command's own processes used, as far as they were waited for
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Cost(wall, usage.ru_utime + usage.ru_stime, process.returncode)
 
 
 def machine(*libraries: str) -> str:
@@ -58,6 +44,6 @@ def machine(*libraries: str) -> str:
     return ", ".join([platform.machine(), f"{os.cpu_count()} cores", f"Python {platform.python_version()}", *versions])
 
 
-def columns(values: Sequence[float], width: int, digits: int) -> str:
-    """Return median, smallest and largest of some values in columns."""
-    return "".join(f"{value:{width}.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+def spread(values: Sequence[float], digits: int) -> str:
+    """Return median, smallest and largest of some values: `1.2 (1.1 to 1.4)`."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"

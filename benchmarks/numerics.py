@@ -59,6 +59,7 @@ def row(name: str, error: float | None, limit: float, note: str = "") -> Rows:
 
 def relative(values: torch.Tensor, reference: torch.Tensor, limit: float) -> float:
     """Return the norm of the difference over the norm of the float64 reference, rounded first where one is allowed."""
+    # otherwise the rounding that is allowed would be the error
     if limit == ROUNDED_ONCE:
         reference = reference.bfloat16().double()
     return float((values.double() - reference).norm() / reference.norm())
@@ -78,16 +79,18 @@ def both_ways(
     note: str = "",
 ) -> Rows:
     """Return the rows of a kernel and of its gradients; `exact` gets the same inputs in float64."""
+    # a kernel may write over its input
     given = [tensor.clone().requires_grad_() for tensor in inputs]
     doubles = [tensor.double().requires_grad_() for tensor in inputs]
     output, reference = kernel(*given), exact(*doubles)
+    # a gradient of ones would hide an error in its use
     gradient = random(*output.shape)
     output.backward(gradient.to(output.dtype))
     reference.backward(gradient.double())
     forward, backward = limits
-    errors = [relative(one.grad, other.grad, backward) for one, other in zip(given, doubles, strict=True)]
-    rows = row(name, relative(output.detach(), reference.detach(), forward), forward, note)
-    return rows + row(f"{name}, gradient", max(errors), backward, note)
+    error = relative(output.detach(), reference.detach(), forward)
+    errors = [relative(tensor.grad, exact.grad, backward) for tensor, exact in zip(given, doubles, strict=True)]
+    return row(name, error, forward, note) + row(f"{name}, gradient", max(errors), backward, note)
 
 
 def cross_entropy() -> Rows:
@@ -200,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option = {"choices": ("cuda", "cpu"), "default": "cuda", "help": "cuda is also an AMD GPU (default: %(default)s)"}
     device = Parser({"--device": option}, module="benchmarks.numerics").parse_args(arguments).device
     torch.set_default_device(device)
+    # the jobs of a CPU do not compile their kernels either
     torch.compiler.set_stance("force_eager" if device == "cpu" else "default")
     rows = rows_of_all()
     print(json.dumps(rows), flush=True)

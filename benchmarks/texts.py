@@ -10,6 +10,7 @@ Qwen 2.5's, with merges learnt from the mixed text.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -28,10 +29,8 @@ EXPONENT, SHIFT = 1.05, 2.7
 TRAINING_BYTES = 10_000_000
 OTHER_EVERY = 4
 """One document of this many is in another script."""
-ONSETS = [
-    *"bcdfghjklmnprstvwyz",
-    *("br", "ch", "cl", "dr", "fr", "gr", "pl", "pr", "sh", "sp", "st", "str", "th", "tr", ""),
-]
+ONSETS = list("bcdfghjklmnprstvwyz")
+ONSETS += ["br", "ch", "cl", "dr", "fr", "gr", "pl", "pr", "sh", "sp", "st", "str", "th", "tr", ""]
 NUCLEI = [*"aeiou", "ai", "ea", "ee", "io", "ou"]
 CODAS = ["", "", "", "n", "r", "s", "t", "l", "d", "m", "ck", "ng", "nt", "st"]
 SCRIPTS = {
@@ -69,14 +68,16 @@ def documents(seed: int, *, is_mixed: bool) -> Iterator[str]:
     """Yield documents of about 4,000 bytes, without end."""
     generator = np.random.Generator(np.random.PCG64(seed))
     english = Words(generator, WORDS, ONSETS, NUCLEI, CODAS)
-    others = SCRIPTS.values() if is_mixed else ()
-    scripts = [
-        Words(generator, WORDS_OF_OTHERS, list(letters), ["", *letters], ["", "", *marks]) for letters, marks in others
-    ]
-    number = 0
-    while True:
-        number += 1
-        words = scripts[number // OTHER_EVERY % len(scripts)] if is_mixed and number % OTHER_EVERY == 0 else english
+    scripts = []
+    if is_mixed:
+        for letters, marks in SCRIPTS.values():
+            # marks of a script follow its letters
+            parts = list(letters), ["", *letters], ["", "", *marks]
+            scripts.append(Words(generator, WORDS_OF_OTHERS, *parts))
+    for number in itertools.count(1):
+        words = english
+        if scripts and number % OTHER_EVERY == 0:
+            words = scripts[number // OTHER_EVERY % len(scripts)]
         yield words.prose(max(20, int(generator.lognormal(6.2, 0.7))))
 
 
@@ -104,10 +105,22 @@ class Words:
         words = self._words[np.minimum(np.searchsorted(self._sums, draws[0]), len(self._words) - 1)].tolist()
         shown, begins = [], True
         for word, draw in zip(words, draws[1].tolist(), strict=True):
-            word = word.capitalize() if begins or draw > 0.97 else word
+            if 0.5 < draw < 0.51:
+                shown.append(str(int(draw * 1e6) % 2100))
+                begins = False
+                continue
+            if begins or draw > 0.97:
+                word = word.capitalize()  # noqa: PLW2901
             begins = draw < 0.06
-            end = "." if draw < 0.05 else "?\n\n" if begins else "," if draw < 0.12 else "'s" if draw < 0.13 else ""
-            shown.append(f"{int(draw * 1e6) % 2100}{end}" if 0.5 < draw < 0.51 else word + end)
+            if draw < 0.05:
+                word += "."  # noqa: PLW2901
+            elif begins:
+                word += "?\n\n"  # noqa: PLW2901
+            elif draw < 0.12:
+                word += ","  # noqa: PLW2901
+            elif draw < 0.13:
+                word += "'s"  # noqa: PLW2901
+            shown.append(word)
         return " ".join(shown)
 
 
@@ -126,6 +139,7 @@ def write_tokenizer(folder: Path, kind: str) -> None:
         vocab_size=entries, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
     )
     tokenizer.train_from_iterator(some_documents(TRAINING_BYTES, 1, is_mixed=True), trainer)
+    # after training, so that their numbers follow those of the vocabulary
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])
     if kind == "llama3":
         tokenizer.post_processor = processors.TemplateProcessing(

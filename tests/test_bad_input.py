@@ -97,6 +97,7 @@ TYPED = [
     ("python -m train.slurm --platform cpu --nowait", "did you mean --no-wait?", 2),
     ("python -m train.probe --platform cpu --seconds x", "wanted a number", 2),
     ("python -m train.probe --platform cpu --qiuck", "did you mean --quick?", 2),
+    ("python -m train.probe --platform cpu OUTPUT_DIR=/proc/nowhere", "use another folder", 2),
     ("python -m train.convert lama", "did you mean llama?", 2),
     (f"{REHEARSE} --framework hf --model lama", "allowed: llama", 2),
     (f"{REHEARSE} --framework hf --model llama TRAIN_ITER=3", "did you mean TRAIN_ITERS?", 2),
@@ -137,7 +138,7 @@ TYPED = [
     ("python -m benchmarks.texts --megabyte 1 {m}/out", "did you mean --megabytes?", 2),
     ("python -m benchmarks.gpu --platform cpu --device H10", "wanted one of", 2),
     ("python -m benchmarks.gpu --platform cpu MBS=2", "wanted OUTPUT_DIR or DATA_DIR", 2),
-    ("python -m benchmarks.recorder --calls x", "wanted a whole number", 2),
+    ("python -m benchmarks.recorder --pairs x", "wanted a whole number", 2),
     # scripts: nothing is installed, prepared or started before the line
     ("./shell/run_train.sh mbs=2", "did you mean MBS=2?", 2),
     ("./shell/run_train.sh --hlep", HLEP, 2),

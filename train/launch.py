@@ -20,7 +20,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,15 @@ KNOWN_WARNINGS = (
     "full scope is deprecated",
     "`torch.distributed",
     "The .grad attribute of a Tensor that is not a leaf",
-    *("invalid escape sequence", "MimoModelConfig is experimental", "Using a large number of experts"),
+    "invalid escape sequence",
+    "MimoModelConfig is experimental",
+    "Using a large number of experts",
     "Detected a Jax installation",  # of TransformerEngine, which is asked for PyTorch alone
     # of torch about calls of torchtitan on a CPU, and about its time limit for collectives
-    *("In CPU autocast", "DTensor random operators", "DTensor manual_seed", "Set timeout is now only supported"),
+    "In CPU autocast",
+    "DTensor random operators",
+    "DTensor manual_seed",
+    "Set timeout is now only supported",
 )
 """Beginnings of library warnings that mean nothing for a run."""
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -80,19 +85,29 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def main() -> int:
     """Run the job named on the command line."""
     options = Parser(OPTIONS, prog="python -m train.launch", description=first_line(__doc__)).parse_args()
-    job, manifest, values = _plan(options)
+    job, manifest, values = plan_job(options)
     identity = job.identity(manifest["bin_sha256"])
     if is_done(job, identity):  # every node sees the same
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
+    # a variable of another program may change the speed, and a secret may end in a log
     chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if FRAMEWORKS[job.framework].starts_its_ranks else ())
-    before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
-    removed = {name: value for name, value in chosen.variables.items() if name in frameworks.decided(job.framework)}
-    environment = _environment(job, chosen.variables.items() - removed.items()) | layers.variable(values)
+    earlier = [*chosen.warnings(), *ready.without_engine(job.config, job.framework)]
+    before = job_checks.before(job.config, earlier)
+    decided = frameworks.decided(job.framework)
+    removed, passed = {}, {}
+    for name, value in chosen.variables.items():
+        if name in decided:
+            removed[name] = value
+        else:
+            passed[name] = value
+    environment = _environment(job, passed) | layers.variable(values)
     for name, value in speed_variables(removed).items():
         print(f"{job.name}: {name}={value} is not passed to {job.framework}, whose settings decide it", file=sys.stderr)
     too_large = fit.refusal(job, capacity_gb(job.config)[0])
+    # from here on a signal ends the job with a result
     with processes.stop_request() as stop:
+        # node 0 writes the one result of the job
         if job.config.node_rank > 0:
             return 1 if too_large else _follow(job, identity, options.settings, environment, stop)
         try:
@@ -122,25 +137,32 @@ def main() -> int:
         return _lead(attempt, manifest, environment, stop, complete)
 
 
-def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, Value]]:
-    for key, name, known in (("framework", options.framework, FRAMEWORKS), ("model", options.model, MODELS)):
-        if name not in known:
-            raise ConfigError(f"{key}: got {name!r}, allowed: {', '.join(known)}")
+def plan_job(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, Value]]:
+    """Return the job of the command line, the manifest of its data, and its settings with the origin of each.
+
+    Starts and writes nothing. Raises ConfigError, DataError or HardwareError for what the job lacks.
+    """
+    if options.framework not in FRAMEWORKS:
+        raise ConfigError(f"framework: got {options.framework!r}, allowed: {', '.join(FRAMEWORKS)}")
+    if options.model not in MODELS:
+        raise ConfigError(f"model: got {options.model!r}, allowed: {', '.join(MODELS)}")
     settings = [*options.settings, f"FRAMEWORK={options.framework}", f"MODEL={options.model}"]
     config, values = resolve(options.platform, settings)
     config = with_micro_batch(config, values, options.framework, options.model)
-    values = values | {"MBS": Value(str(config.micro_batch_size), values["MBS"].origin)}
-    require_writable(config.results_dir, "OUTPUT_DIR")
-    require_writable(config.output_dir / "logs", "OUTPUT_DIR")
+    # the ranks resolve the settings again, and with MBS=auto they would search again
+    values["MBS"] = Value(str(config.micro_batch_size), values["MBS"].origin)
+    folders = [config.results_dir, config.output_dir / "logs"]
     if config.profiled is not None:
-        require_writable(config.output_dir / profiling.FOLDER, "OUTPUT_DIR")
+        folders.append(config.output_dir / profiling.FOLDER)
+    for folder in folders:
+        require_writable(folder, "OUTPUT_DIR")
     manifest = describe(data_prefix(config, options.model), config.data_dir, config=config)
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
     require_ours(store.is_result, job.result_path)
     if FRAMEWORKS[job.framework].starts_its_ranks:
         prim_config.plan_of(job, prim_install.DEFAULT_GPU, log_path(job))
-    _python(job)  # before anything is started
+    _python(job)  # its environment is made before anything is started
     ready.require(job.config, job.framework)
     return job, manifest, values
 
@@ -149,9 +171,9 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     """Move an earlier result to the superseded attempts, reserve disk space, and return the new attempt."""
     footprint.mark(job.config.output_dir, footprint.OUTPUT)
     remove_leftovers(job.result_path)
+    # a disk that fills up while the job runs must not cost its result
     reserve(job.result_path)
-    number = set_aside(job.result_path)
-    job = job.numbered(number)
+    job = job.numbered(set_aside(job.result_path))
     # files of an attempt that was killed together with its launcher, or of a user
     while profile_folder(job).exists() or any(log_path(job).parent.glob(f"{log_path(job).stem}[._]*")):
         job = job.numbered(job.attempt + 1)
@@ -161,18 +183,19 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
 def _lead(
     attempt: Attempt,
     manifest: Mapping[str, Any],
-    environment: Mapping[str, str],
+    environment: dict[str, str],
     stop: processes.StopRequest,
     complete: Completion,
 ) -> int:
     """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
+    # what the result names as its command is what runs
     job, command = attempt.job, shlex.split(attempt.command)
     try:
         if job.config.nodes == 1:
             ending = _run_sampled(job, command, environment, stop)
         else:
             meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
-            ending = _run_sampled(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
+            ending = _run_sampled(job, command, environment | nodes.environment(job, meeting), stop)
             ending = nodes.collect_endings(job, meeting, ending, stop)
         if ending.exit_code == 0 and not stop:
             ending.data_error = _changed_data(job, manifest)
@@ -194,6 +217,7 @@ def _run_sampled(
         with sampler.beside(job, environment, stop):
             return run(job, command, environment, stop)
     finally:
+        # purge removes only files that are listed
         of_frameworks = (log.with_name("hf_trainer"), profile_folder(job))
         _, why = readings.attempt(lambda: note_trees(*of_frameworks, *log.parent.glob(f"{log.stem}[._]*")))
         if why:
@@ -201,7 +225,10 @@ def _run_sampled(
 
 
 def _changed_data(job: Job, manifest: Mapping[str, Any]) -> str | None:
-    """Return why the data are not those that the job began with, None if they are: a result names data by digest."""
+    """Return why the data are not those that the job began with, None if they are.
+
+    The result names its data by their digest, which would be that of other data.
+    """
     try:
         now = describe(data_prefix(job.config, job.model), job.config.data_dir, is_recorded=False, config=job.config)
     except DataError as error:
@@ -210,21 +237,23 @@ def _changed_data(job: Job, manifest: Mapping[str, Any]) -> str | None:
 
 
 def _follow(
-    job: Job, identity: str, settings: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest
+    job: Job, identity: str, settings: Sequence[str], environment: dict[str, str], stop: processes.StopRequest
 ) -> int:
     """Run the ranks of a node other than 0; node 0 finalizes the result."""
     try:
         meeting = nodes.join(job, identity, job.config.start_timeout_seconds, stop)
         job = job.numbered(meeting.attempt)
-        given = {**environment, **nodes.environment(job, meeting)}
-        ending = _run_sampled(job, _command(job, settings), given, stop)
+        environment = environment | nodes.environment(job, meeting)
+        ending = _run_sampled(job, _command(job, settings), environment, stop)
     except (nodes.NodesError, OSError) as error:
         print(f"{job.name}: node {job.config.node_rank}: {error}", file=sys.stderr)
         return stop.exit_code(otherwise=1)
     nodes.report_ending(job, meeting, ending)
     if ending.overdue is not None and ending.stopped_by is None:
         print(f"{job.name}: node {job.config.node_rank}: timeout: {ending.overdue}", file=sys.stderr)
-    return exit_code(ending, "timeout" if ending.overdue else "failed" if ending.exit_code else "ok")
+    if ending.overdue:
+        return exit_code(ending, "timeout")
+    return exit_code(ending, "failed" if ending.exit_code else "ok")
 
 
 def _command(job: Job, settings: Sequence[str]) -> list[str]:
@@ -233,50 +262,52 @@ def _command(job: Job, settings: Sequence[str]) -> list[str]:
     The rendezvous of several nodes is on node 0, and shows each node when another one is gone. Primus is started once
     and starts its ranks itself.
     """
-    mbs = f"MBS={job.config.micro_batch_size}"
-    settings = [mbs if one == "MBS=auto" else one for one in settings]
-    per_node = ("--nproc-per-node", str(job.config.ranks_per_node), "-m")
-    torchrun = ("torch.distributed.run", *(_rendezvous(job) if job.config.nodes > 1 else ("--standalone",)), *per_node)
-    start = () if FRAMEWORKS[job.framework].starts_its_ranks else torchrun
-    return [
-        *(_python(job), "-m", *start, f"train.train_{job.framework}"),
-        *("--platform", job.config.platform, "--model", job.model),
-        *("--run-number", str(job.run), "--attempt", str(job.attempt), *settings),
-    ]
+    command = [_python(job), "-m"]
+    if not FRAMEWORKS[job.framework].starts_its_ranks:
+        rendezvous = _rendezvous(job) if job.config.nodes > 1 else ["--standalone"]
+        command += ["torch.distributed.run", *rendezvous, "--nproc-per-node", str(job.config.ranks_per_node), "-m"]
+    command += [f"train.train_{job.framework}", "--platform", job.config.platform, "--model", job.model]
+    command += ["--run-number", str(job.run), "--attempt", str(job.attempt)]
+    for setting in settings:
+        command.append(f"MBS={job.config.micro_batch_size}" if setting == "MBS=auto" else setting)
+    return command
 
 
-def _rendezvous(job: Job) -> tuple[str, ...]:
+def _rendezvous(job: Job) -> list[str]:
     config = job.config
+    # an address of IPv6 has colons of its own
     address = f"[{config.master_addr}]" if ":" in str(config.master_addr) else config.master_addr
-    return (
-        *("--nnodes", str(config.nodes), "--rdzv-backend", "c10d", "--rdzv-id", f"{job.name}_attempt{job.attempt}"),
-        *("--rdzv-endpoint", f"{address}:{config.master_port}"),
-        *("--rdzv-conf", f"is_host={int(config.node_rank == 0)}"),
-    )
+    is_host = int(config.node_rank == 0)
+    options = ["--nnodes", str(config.nodes), "--rdzv-backend", "c10d"]
+    options += ["--rdzv-id", f"{job.name}_attempt{job.attempt}", "--rdzv-endpoint", f"{address}:{config.master_port}"]
+    return [*options, "--rdzv-conf", f"is_host={is_host}"]
 
 
 def _python(job: Job) -> str:
     """Return the Python of a job; NeMo, Bridge and torchtitan have their own, made if missing. Raises ConfigError."""
-    framework, platform = FRAMEWORKS[job.framework], job.config.platform
-    if framework.starts_its_ranks and platform == "cpu":
-        python_of(framework.name, platform)  # for Primus itself; its job runs with the suite's own
-    return python_of(framework.name, platform) if framework.has_own_python else sys.executable
+    framework = FRAMEWORKS[job.framework]
+    if framework.starts_its_ranks and job.config.platform == "cpu":
+        python_of(job.framework, "cpu")  # for Primus itself; its job runs with the suite's own
+    if framework.has_own_python:
+        return python_of(job.framework, job.config.platform)
+    return sys.executable
 
 
-def _environment(job: Job, chosen: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the environment of the ranks: cores per rank, warning filters, the settings map's, the user's `chosen`."""
-    ours = {
+def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the ranks: the launcher's own, the framework's, the user's `chosen`, the mark."""
+    own = {
         "OMP_NUM_THREADS": str(threads_of_a_rank(job.config)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         # in the job's own TMPDIR, torch's default, every job would compile its kernels anew
         "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")),
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
-    marked = {job_processes.MARKER: job_processes.marker(job.name)}
+    environment = own | frameworks.environment(job.framework, job.config, job.spec) | dict(chosen)
+    environment[job_processes.MARKER] = job_processes.marker(job.name)
     profile = job.config.profiled
     if profile is not None and profile.tool == "rocprofv3":
-        marked["ROCP_TOOL_ATTACH"] = "1"  # else rocprofv3 cannot attach to the ranks
-    return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(chosen) | marked
+        environment["ROCP_TOOL_ATTACH"] = "1"  # else rocprofv3 cannot attach to the ranks
+    return environment
 
 
 if __name__ == "__main__":

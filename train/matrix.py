@@ -87,6 +87,7 @@ def main() -> int:
         preflight.check(matrix)
         has_primus = any(FRAMEWORKS[name].starts_its_ranks for name in matrix.config.frameworks)
         if has_primus and matrix.config.platform == "cpu":
+            # without a checkout of Primus the matrix would fail only at its job
             from train.prim import install as prim_install
 
             prim_install.find()
@@ -97,9 +98,11 @@ def main() -> int:
     if options.dry_run:
         return 0
     output = plan.require_folders(matrices)
+    # node 0 alone prepares the data and writes status.json
     if matrices[0].config.node_rank > 0:
         with processes.stop_request() as stop:
             return run_on_other_node(matrices, stop)
+    # two matrices in one folder would replace one another's results
     with lock(output) as is_locked, processes.stop_request() as stop:
         run_one = partial(_run, stop=stop, is_locked=is_locked)
         return run_all(matrices, run_one, stop, is_compared=options.compare)
@@ -171,6 +174,7 @@ def _set_up(platform: str, settings: Sequence[str]) -> int:
 
 def _install(refresh: Callable[[], None], stop: processes.StopRequest) -> int:
     """Run shell/setup.sh in a session of its own, so that a signal ends it with all that it has started."""
+    # pip must not wait for an answer of a person
     process = subprocess.Popen(
         [str(SETUP)], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=processes.tied()
     )
@@ -197,6 +201,7 @@ def run_all(
 
     `run_one` runs one matrix and returns its exit code, and whether to go on after it. `end` is the last state.
     """
+    # the ranks of a launcher that was killed become children of this process, which ends them
     processes.adopt_orphans()
     codes = []
     for matrix in matrices:
@@ -226,6 +231,7 @@ def _run(
     state = status.matrix
     status.enter(DATA)
     print("=== data", flush=True)
+    # in a container these are fewer than the cores of the machine
     workers = str(len(os.sched_getaffinity(0)))
     prepare = [sys.executable, "-m", "data.prepare", "--platform", matrix.config.platform, "--workers", workers]
     if code := processes.run_step(
@@ -242,6 +248,7 @@ def _run(
             if stop:
                 break
             run_job(matrix, job, digests[job.job.model], view, status, stop)
+            # the next job would make the folder anew, and its results would be in two places
             if not is_locked():
                 view.print(
                     f"error: OUTPUT_DIR={matrix.config.output_dir} was deleted, renamed or replaced; no job is started"
@@ -249,6 +256,7 @@ def _run(
                 return 1, False
             if not stop:
                 follow_up(state, job, view.print)
+        # a fixed number of runs is no news
         show_ends(state, view.log if matrix.rule.is_fixed else view.print)
     return validate(status, stop), True
 

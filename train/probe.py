@@ -67,21 +67,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     config, _ = matrix.resolve(options.platform, options.settings)
+    # before torch is asked for a device, which reads them once
     _become_a_job(config)
-    found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
+    platform = detect_platform(os.environ | {"PLATFORM": options.platform}, torch)
     rank, ranks = collectives.world()
     if rank and ranks > 1:  # of torchrun: only the collectives need it
-        collectives.in_this_world(found, 0.0)
+        collectives.in_this_world(platform, 0.0)
         return 0
-    output, _ = folders(found, arguments=options.settings)
+    output, _ = folders(platform, arguments=options.settings)
     require_writable(output, "OUTPUT_DIR")
-    path = output / probe_file.name(found, python_platform.node())
+    path = output / probe_file.name(platform, python_platform.node())
     require_ours(probe_file.is_probe, path)
     footprint.mark(output, footprint.OUTPUT)
-    before = conditions.take_snapshot(found)
-    for line in job_checks.warnings(found, before):
+    # afterwards the device is warm and the cores were busy with the probe itself
+    before = conditions.take_snapshot(platform)
+    for line in job_checks.warnings(platform, before):
         print(f"warning: {line}", file=sys.stderr)
-    content = report.measure(found, seconds, config, before)
+    content = report.measure(platform, seconds, config, before)
     for name, reason in content["reasons"].items():
         print(f"{name}: not measured: {reason}", file=sys.stderr)
     if not content["rates"]:

@@ -130,6 +130,7 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
         print(f"rehearsing pipeline stage {stage + 1} of {config.pipeline_parallel_size}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
+        # torch is changed for good, so each rank has a process of its own
         command = [sys.executable, "-W", "ignore", "-m", "train.rehearse", "--platform", options.platform]
         command += ["--gpus", options.gpus, "--framework", options.framework, "--model", options.model]
         # the Trainer makes a folder in OUTPUT_DIR, which is the user's
@@ -137,16 +138,17 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
         ran = subprocess.run(
             command, cwd=ROOT, env=os.environ | WITHOUT_GPU, capture_output=True, text=True, check=False
         )
+        # a crash in C++ leaves no Python error
         if not record.exists():
             raise RehearsalError(
                 f"the process of stage {stage} ended with code {ran.returncode}:\n{ran.stderr[-2000:]}"
             )
-        found: dict[str, Any] = json.loads(record.read_text(encoding="utf8"))
-    if "error" not in found:
-        return found
-    if found["whose"] == "settings":
-        raise ConfigError(found["error"])
-    raise RehearsalError(f"{found['traceback']}stage {stage}: {WHOSE[found['whose']]}: {found['error']}")
+        outcome: dict[str, Any] = json.loads(record.read_text(encoding="utf8"))
+    if "error" not in outcome:
+        return outcome
+    if outcome["whose"] == "settings":
+        raise ConfigError(outcome["error"])
+    raise RehearsalError(f"{outcome['traceback']}stage {stage}: {WHOSE[outcome['whose']]}: {outcome['error']}")
 
 
 def _child(config: RunConfig, options: argparse.Namespace) -> int:
@@ -154,12 +156,12 @@ def _child(config: RunConfig, options: argparse.Namespace) -> int:
     from train.rehearsal.one_rank import whose
 
     try:
-        found = _rehearse(config, options.framework, options.model, options.stage)
+        outcome = _rehearse(config, options.framework, options.model, options.stage)
     except Exception as error:  # noqa: BLE001 - the parent reports any of them
-        found = {"error": str(error).strip() or type(error).__name__, "whose": whose(error)}
-        found["traceback"] = traceback.format_exc()
-    options.record.write_text(json.dumps(found), encoding="utf8")
-    return 0 if "error" not in found else 1
+        outcome = {"error": str(error).strip() or type(error).__name__, "whose": whose(error)}
+        outcome["traceback"] = traceback.format_exc()
+    options.record.write_text(json.dumps(outcome), encoding="utf8")
+    return 0 if "error" not in outcome else 1
 
 
 def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict[str, Any]:
@@ -169,6 +171,7 @@ def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict
     from train.rehearsal import one_rank
     from train.rehearsal.one_rank import shortened
 
+    # the ranks of a stage follow one another, and one of them stands for all
     rank = stage * config.num_gpus // config.pipeline_parallel_size
     short, spec = shortened(config), config.spec(model)
     ledger, steps = one_rank.prepare(short, spec, rank, STAND_IN_MEMORY_GB)

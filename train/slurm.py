@@ -56,7 +56,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "settings": {"nargs": "*", "metavar": "KEY=VALUE"},
 }
 NOT_FOLLOWED = "submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one"
-SUBMITS_MORE = "when they have ended, it submits the further runs that RUNS=auto decides"
+SUBMITS_MORE = "when they have ended, the same command submits the further runs that RUNS=auto decides"
 
 
 @refusing((ConfigError, DataError, HardwareError), failed=(slurm_queue.SlurmError,))
@@ -66,6 +66,7 @@ def main() -> int:
     settings = [*options.settings, "LAUNCHER=slurm"]
     matrices = plan.matrices(options.platform, settings, is_dry_run=options.dry_run)
     for matrix in matrices:
+        # the identity of a job names its machine, and Slurm picks the nodes later
         os.environ["TPRIMAT_MACHINE"] = machine(matrix.config)
         preflight.check(matrix)
         if options.dry_run:
@@ -90,15 +91,25 @@ def _run(
     digests = plan.data_digests(matrix.config)
     status.enter(TRAINING)
     with view_of(state, matrix.config.output_dir) as view:
-        while (waiting := [job for job in state.jobs if job.state == WAITING]) and not stop:
+        while not stop:
+            waiting = [job for job in state.jobs if job.state == WAITING]
+            if not waiting:
+                break
             jobs = _submit(matrix, waiting, digests, view, is_requeued=options.requeue)
+            # without --no-wait, and after the last job, the results decide whether another round follows
             if options.no_wait and jobs:
                 break
             slurm_queue.follow(jobs, view, status, stop)
-            for one in {} if stop else {job.job.kind: job for job in waiting}.values():
-                follow_up(state, one, view.print)
+            if stop:
+                break
+            # RUNS=auto decides after the last run of each kind whether another one follows
+            last_of_kind = {job.job.kind: job for job in waiting}
+            for job in last_of_kind.values():
+                follow_up(state, job, view.print)
         if options.no_wait:
-            view.print(NOT_FOLLOWED if matrix.rule.is_fixed else f"{NOT_FOLLOWED}; {SUBMITS_MORE}")
+            view.print(NOT_FOLLOWED)
+            if not matrix.rule.is_fixed:
+                view.print(SUBMITS_MORE)
             return 0, True
         show_ends(state, view.log if matrix.rule.is_fixed else view.print)
     return validate(status, stop), True
@@ -113,25 +124,28 @@ def _submit(
     is_requeued: bool,
 ) -> list[slurm_queue.SlurmJob]:
     """Submit every job that has no ok result and is not in the queue; each waits for the one before it."""
-    queued = slurm_queue.queued([job_name(one.job) for one in waiting])
+    queued = slurm_queue.queued([job_name(state.job) for state in waiting])
     jobs: list[slurm_queue.SlurmJob] = []
-    for one in waiting:
-        job = one.job
+    for state in waiting:
+        job = state.job
         identity = job.identity(digests[job.model])
         if plan.is_done(job, identity):
-            one.started = time.monotonic()
-            conclude(one, SKIPPED)
-            view.print(f"{one.title}: has an ok result already; FORCE=1 runs it again")
+            state.started = time.monotonic()
+            conclude(state, SKIPPED)
+            view.print(f"{state.title}: has an ok result already; FORCE=1 runs it again")
             continue
         number = queued.get(job_name(job))
-        how = "is in the queue already, as" if number else "submitted as"
         if number is None:
             script = render(matrix, job, is_requeued=is_requeued)
-            number = slurm_queue.submit(script, environment().variables, after=jobs[-1].number if jobs else None)
-        view.print(f"{one.title}: {how} Slurm job {number}")
+            # one after the other: a neighbour's traffic would be in the measurement
+            after = jobs[-1].number if jobs else None
+            number = slurm_queue.submit(script, environment().variables, after)
+            view.print(f"{state.title}: submitted as Slurm job {number}")
+        else:
+            view.print(f"{state.title}: is in the queue already, as Slurm job {number}")
         attempt = Attempt(job, identity, shlex.join(plan.command(matrix, job)), utc_now())
         log_path = Path(str(log_pattern(job)).replace("%j", number))
-        jobs.append(slurm_queue.SlurmJob(number, one, attempt, stamp(job.result_path), log_path))
+        jobs.append(slurm_queue.SlurmJob(number, state, attempt, stamp(job.result_path), log_path))
     return jobs
 
 
@@ -140,13 +154,27 @@ def _submit(
 FIRST_PORT, PORTS = 20_000, 20_000
 """Without MASTER_PORT the port follows from the number of the Slurm job, so that two jobs on a node do not collide."""
 DECIDED_HERE = (
-    *("LAUNCHER", "RUNTIME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
-    *("FRAMEWORK", "MODEL", "OUTPUT_DIR", "DATA_DIR"),
+    "LAUNCHER",
+    "RUNTIME",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "FRAMEWORK",
+    "MODEL",
+    "OUTPUT_DIR",
+    "DATA_DIR",
 )
 """Settings that the script sets itself."""
 NODE_NAMES = (
-    *("CONTAINER_ARGS", "CONTAINER_SHM_SIZE", "TPRIMAT_SIF_DIR", "TPRIMAT_HOME", "TPRIMAT_VENV", "GRACE_SECONDS"),
-    *("XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST"),
+    "CONTAINER_ARGS",
+    "CONTAINER_SHM_SIZE",
+    "TPRIMAT_SIF_DIR",
+    "TPRIMAT_HOME",
+    "TPRIMAT_VENV",
+    "GRACE_SECONDS",
+    "XDG_RUNTIME_DIR",
+    "DOCKER_HOST",
+    "CONTAINER_HOST",
 )
 NODE_PREFIXES = ("APPTAINER_", "SINGULARITY_", "ENROOT_", "SBATCH_")
 """Variables that only the scripts on a node, its container engine or sbatch read; ranks do not get them."""
@@ -180,7 +208,8 @@ def environment(environ: Mapping[str, str] = os.environ) -> rank_environment.Sel
 
 def render(matrix: Matrix, job: Job, *, is_requeued: bool = False) -> str:
     """Return the script; raise ConfigError for a path that cannot be mounted."""
-    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {option}" for option in _options(job, is_requeued))]
+    lines = ["#!/usr/bin/env bash"]
+    lines += [f"#SBATCH {option}" for option in _options(job, is_requeued)]
     lines += ["set -Eeuo pipefail", "", *_addresses(matrix)]
     if job.config.cooldown_seconds:
         lines.append(f"sleep {job.config.cooldown_seconds:g}")
@@ -190,23 +219,21 @@ def render(matrix: Matrix, job: Job, *, is_requeued: bool = False) -> str:
 
 def _options(job: Job, is_requeued: bool) -> list[str]:
     config = job.config
-    asked = {"gpus-per-node": f"--gpus-per-node={config.ranks_per_node}", "gres": f"--gres=gpu:{config.ranks_per_node}"}
-    gpus = [asked[config.slurm_gpus]] if config.platform != "cpu" and config.slurm_gpus in asked else []
-    named = {"account": config.slurm_account, "partition": config.slurm_partition}
-    options = [
-        f"--job-name={job_name(job)}",
-        f"--nodes={config.nodes}",
-        "--ntasks-per-node=1",
-        *gpus,
-        f"--time={config.slurm_time}",
-        *(f"--{name}={value}" for name, value in named.items() if value),
-        f"--chdir={ROOT}",
-        f"--output={log_pattern(job)}",
-        "--open-mode=append",
-        "--requeue" if is_requeued else "--no-requeue",
-        *config.slurm_extra,
-    ]
-    return [shlex.quote(option) for option in options]
+    options = [f"--job-name={job_name(job)}", f"--nodes={config.nodes}", "--ntasks-per-node=1"]
+    if config.platform != "cpu":
+        # clusters count GPUs in one of two ways; with any other value of SLURM_GPUS none are asked for
+        if config.slurm_gpus == "gpus-per-node":
+            options.append(f"--gpus-per-node={config.ranks_per_node}")
+        elif config.slurm_gpus == "gres":
+            options.append(f"--gres=gpu:{config.ranks_per_node}")
+    options.append(f"--time={config.slurm_time}")
+    if config.slurm_account:
+        options.append(f"--account={config.slurm_account}")
+    if config.slurm_partition:
+        options.append(f"--partition={config.slurm_partition}")
+    options += [f"--chdir={ROOT}", f"--output={log_pattern(job)}", "--open-mode=append"]
+    options.append("--requeue" if is_requeued else "--no-requeue")
+    return [shlex.quote(option) for option in [*options, *config.slurm_extra]]
 
 
 def _addresses(matrix: Matrix) -> list[str]:
@@ -229,49 +256,58 @@ def _addresses(matrix: Matrix) -> list[str]:
 def _step(matrix: Matrix, job: Job) -> list[str]:
     config = job.config
     # with `auto` each node chooses its container runtime, unless SLURM_IMAGE is set
-    kind = "enroot" if config.runtime == "auto" and config.slurm_image else config.runtime
-    here = [] if kind == "enroot" else ["--on-node"]
-    launcher = [str(ROOT / "shell/inside/job.sh"), *here]
-    task = [*launcher, config.platform, job.framework, job.model, "--run", str(job.run), *_settings(matrix, kind)]
-    container = _container(config) if kind == "enroot" else []
+    runtime = config.runtime
+    if runtime == "auto" and config.slurm_image:
+        runtime = "enroot"
+    launcher = [str(ROOT / "shell/inside/job.sh")]
+    container: list[str] = []
+    if runtime == "enroot":
+        container = _container(config)
+    else:
+        launcher.append("--on-node")
+    task = [*launcher, config.platform, job.framework, job.model, "--run", str(job.run), *_settings(matrix, runtime)]
     words = [
         "exec srun",
         f"--nodes={config.nodes} --ntasks={config.nodes} --ntasks-per-node=1",
         '--cpus-per-task="${SLURM_CPUS_ON_NODE:-1}" --cpu-bind=none',
+        # each launcher ends by itself and reports to node 0; Slurm must not kill the others before
         "--kill-on-bad-exit=0",
-        *(shlex.quote(option) for option in container),
+        *map(shlex.quote, container),
         'bash -c \'exec "$@" "NODE_RANK=$SLURM_NODEID"\' node',
-        *(shlex.quote(word) for word in task),
+        *map(shlex.quote, task),
         '"MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT"',
     ]
     return [" \\\n  ".join(words)]
 
 
-def _settings(matrix: Matrix, kind: str) -> list[str]:
+def _settings(matrix: Matrix, runtime: str) -> list[str]:
     """Return every resolved setting: a settings file that is edited while the job waits changes nothing in it."""
-    resolved = [f"{key}={value.text}" for key, value in matrix.values.items() if key not in DECIDED_HERE]
+    settings = [f"{key}={value.text}" for key, value in matrix.values.items() if key not in DECIDED_HERE]
+    # pyxis starts the container, so the launcher in it uses none
+    settings.append(f"RUNTIME={'native' if runtime == 'enroot' else runtime}")
     config = matrix.config
-    folders = (f"OUTPUT_DIR={config.output_dir}", f"DATA_DIR={config.data_dir}")
-    return [*resolved, f"RUNTIME={'native' if kind == 'enroot' else kind}", "LAUNCHER=torchrun", *folders]
+    return [*settings, "LAUNCHER=torchrun", f"OUTPUT_DIR={config.output_dir}", f"DATA_DIR={config.data_dir}"]
 
 
 def _container(config: RunConfig) -> list[str]:
     """Return the options that pyxis adds to srun: every path is the same inside, and the checkout is read-only."""
     if config.slurm_image is None:
         raise ConfigError("SLURM_IMAGE=: RUNTIME=enroot needs an image: a .sqsh file, or [registry#]name:tag")
-    mounts = {ROOT: "ro", config.output_dir: "rw", config.data_dir: "rw"}
+    modes = {ROOT: "ro", config.output_dir: "rw", config.data_dir: "rw"}
     if is_pair(config.dataset) or Path(config.dataset).exists():
-        mounts.setdefault(Path(config.dataset).expanduser().absolute().parent, "ro")
+        modes.setdefault(Path(config.dataset).expanduser().absolute().parent, "ro")
     if (ROOT / "secrets.env").exists():
-        mounts[ROOT / "secrets.env"] = "hidden"
-    options = []
-    for path, mode in sorted(mounts.items(), key=lambda item: len(item[0].parts)):
+        modes[ROOT / "secrets.env"] = "hidden"
+    mounts = []
+    # a folder is mounted before what lies in it
+    for path in sorted(modes, key=lambda path: len(path.parts)):
         if any(sign in str(path) for sign in ":,\n"):
             raise ConfigError(f"{path}: pyxis cannot mount a path with a colon or a comma; rename it")
-        options.append(f"/dev/null:{path}" if mode == "hidden" else f"{path}:{path}{':ro' if mode == 'ro' else ''}")
+        mount = {"rw": f"{path}:{path}", "ro": f"{path}:{path}:ro", "hidden": f"/dev/null:{path}"}
+        mounts.append(mount[modes[path]])
     return [
         f"--container-image={config.slurm_image}",
-        f"--container-mounts={','.join(options)}",
+        f"--container-mounts={','.join(mounts)}",
         f"--container-workdir={ROOT}",
         "--no-container-mount-home",
     ]

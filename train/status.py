@@ -24,46 +24,55 @@ from utils.results.schema import time_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "folder": {
-        **{"nargs": "?", "type": Path, "default": Path("output")},
+        "nargs": "?",
+        "type": Path,
+        "default": Path("output"),
         "help": "OUTPUT_DIR of the matrix (default: %(default)s)",
     }
 }
+Status = dict[str, Any]
+"""The content of a status.json, or of one of its jobs."""
+# a network file system may show a file half a minute late
 STALE_SECONDS = 60 * STATUS_EVERY_SECONDS
 COLUMNS = "{:>3}  {:24}  {:8}  {:>11}  {:>9}  {:>8}  {:>8}"
 HEADER = COLUMNS.format("job", "", "state", "step", "step (s)", "loss", "took")
 
 
-def lines(status: dict[str, Any], now: datetime) -> Iterator[str]:
+def lines(status: Status, now: datetime) -> Iterator[str]:
     """Yield the lines about the content of a status.json."""
-    left = None
-    if status["remaining_seconds"] is not None:
-        left = status["remaining_seconds"], status["most_remaining_seconds"]
+    done, total, failed = status["jobs_done"], status["jobs_total"], status["jobs_failed"]
     phase = "" if status["phase"] == DONE else f" in phase {status['phase']}"
-    done, total, failed = (status[f"jobs_{key}"] for key in ("done", "total", "failed"))
     yield f"{status['state']}{phase}: {done} of {total} jobs, {failed} failed"
-    elapsed = status["elapsed_seconds"]
-    yield times(elapsed, left) if status["state"] == RUNNING else f"{duration(elapsed)} elapsed"
+    if status["state"] == RUNNING:
+        least, most = status["remaining_seconds"], status["most_remaining_seconds"]
+        yield times(status["elapsed_seconds"], None if least is None else (least, most))
+    else:
+        yield f"{duration(status['elapsed_seconds'])} elapsed"
     yield f"process {status['process_id']} on {status['host']}, started {status['started_utc']}"
     if is_stale(status, now):
-        age = duration((now - time_of(status["updated_utc"])).total_seconds())
+        age = duration(_age_seconds(status, now))
         yield f"warning: not updated for {age}: the process was killed, or its machine cannot write here"
     if status["pause"]:
         yield f"waits: {status['pause']}"
     yield HEADER
     for job in status["jobs"]:
         yield from _of_job(job)
-    yield from (f"warning: {warning}" for warning in status["warnings"])
+    for warning in status["warnings"]:
+        yield f"warning: {warning}"
     if status["report"]:
         yield f"report: {status['report']}"
 
 
-def is_stale(status: dict[str, Any], now: datetime) -> bool:
+def _age_seconds(status: Status, now: datetime) -> float:
+    return (now - time_of(status["updated_utc"])).total_seconds()
+
+
+def is_stale(status: Status, now: datetime) -> bool:
     """Return whether a running matrix has not written its file for STALE_SECONDS."""
-    age = (now - time_of(status["updated_utc"])).total_seconds()
-    return bool(status["state"] == RUNNING and age > STALE_SECONDS)
+    return status["state"] == RUNNING and _age_seconds(status, now) > STALE_SECONDS
 
 
-def _of_job(job: dict[str, Any]) -> Iterator[str]:
+def _of_job(job: Status) -> Iterator[str]:
     seconds, loss = job["step_time_seconds"], job["loss"]
     line = COLUMNS.format(
         job["number"],
@@ -89,14 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now = datetime.now(timezone.utc)
     try:
         status = json_of(path)
-        found = list(lines(status, now))
+        shown = list(lines(status, now))
     except InputFileError as error:
         raise ConfigError(f"{path}: {error}; name the OUTPUT_DIR of a matrix, or OUTPUT_DIR/<label>") from error
+    # any JSON may lie under this name
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: is not the status of a matrix, or is damaged; name another OUTPUT_DIR") from error
-    print("\n".join(in_one_line(redact.text(line)) for line in found))
-    is_bad = status["state"] in (FAILED, INTERRUPTED) or status["jobs_failed"] or is_stale(status, now)
-    return 1 if is_bad else 0
+    for line in shown:
+        print(in_one_line(redact.text(line)))
+    is_bad = status["state"] in (FAILED, INTERRUPTED) or status["jobs_failed"] > 0 or is_stale(status, now)
+    return int(is_bad)
 
 
 if __name__ == "__main__":

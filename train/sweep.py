@@ -85,7 +85,10 @@ def text(sweep: Sweep) -> str:
     lines = [f"sweep {sweep.name}: {len(sweep.points)} points, {axes}"]
     for number, point in enumerate(sweep.points, 1):
         state = "runs" if point.state == sweep_file.WAITING else point.state
-        lines.append(f"{number:>4}  {state:12}  {point.name}" + (f"  ({point.reason})" if point.reason else ""))
+        line = f"{number:>4}  {state:12}  {point.name}"
+        if point.reason:
+            line += f"  ({point.reason})"
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -94,12 +97,13 @@ def _look_ahead(sweep: Sweep, point: Point, *, is_dry_run: bool) -> None:
     try:
         matrix = plan.make(sweep.platform, arguments_of(sweep, point), is_dry_run=is_dry_run)
         capacity, _ = capacity_gb(matrix.config)
-        refusals = [why for job in matrix.first_runs if (why := fit.refusal(job, capacity))]
+        for job in matrix.first_runs:
+            refusal = fit.refusal(job, capacity)
+            if refusal:
+                point.state, point.reason = sweep_file.DOES_NOT_FIT, refusal
+                return
     except ConfigError as error:
         point.state, point.reason = sweep_file.IMPOSSIBLE, str(error)
-        return
-    if refusals:
-        point.state, point.reason = sweep_file.DOES_NOT_FIT, refusals[0]
 
 
 def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
@@ -107,6 +111,7 @@ def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
     for number, point in enumerate(sweep.points, 1):
         if point.state in NOT_STARTED:
             continue
+        # a sweep that is killed shows which points are left
         _write(sweep, path)
         print(f"=== point {number} of {len(sweep.points)}: {point.name}", flush=True)
         point.state = sweep_file.RUNNING
@@ -115,8 +120,10 @@ def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
         if stop:
             point.state = sweep_file.WAITING
             break
-        point.state = sweep_file.FAILED if code else sweep_file.OK
-        point.reason = f"exit code {code} of its matrix; see its results" if code else None
+        if code:
+            point.state, point.reason = sweep_file.FAILED, f"exit code {code} of its matrix; see its results"
+        else:
+            point.state, point.reason = sweep_file.OK, None
     _write(sweep, path)
     if stop.signal is not None:
         left = sum(point.state == sweep_file.WAITING for point in sweep.points)
@@ -129,10 +136,10 @@ def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
     print("=== evaluation", flush=True)
     code = processes.run_step([sys.executable, "-m", "evaluate.sweep", str(path)], stop)
     counts = Counter(point.state for point in sweep.points)
-    told = ", ".join(f"{counts[state]} {state}" for state in sweep_file.STATES if counts[state])
-    print(f"sweep {sweep.name}: {told}", flush=True)
-    failed = code != 0 or counts[sweep_file.FAILED] > 0
-    return stop.exit_code(otherwise=int(failed))
+    states = [f"{counts[state]} {state}" for state in sweep_file.STATES if counts[state]]
+    print(f"sweep {sweep.name}: {', '.join(states)}", flush=True)
+    has_failed = code != 0 or counts[sweep_file.FAILED] > 0
+    return stop.exit_code(otherwise=int(has_failed))
 
 
 def _write(sweep: Sweep, path: Path) -> None:
@@ -152,6 +159,7 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
         if not equals or key not in KEYS:
             values_of(platform, [argument])  # raises ConfigError with what is allowed
         texts[key] = text
+    # settings that are no axis decide which others are allowed, so one value of each axis is resolved with them
     firsts = [f"{key}={text.partition(',')[0]}" for key, text in texts.items()]
     known = {key: value.text for key, value in values_of(platform, firsts).items()}
     for key, example in LISTS.items():
@@ -165,10 +173,12 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
     axes = {key: _values(key, text) for key, text in texts.items() if "," in text}
     if not axes:
         raise ConfigError("a sweep needs two values of at least one setting, e.g. MBS=1,2,4; got one value of each")
+    fixed = {"RUNS": "1"}
     for key, text in texts.items():
         for value in axes.get(key, [text]):
             parse_values(values_of(platform, [f"{key}={value}"]))
-    fixed = {"RUNS": "1"} | {key: text for key, text in texts.items() if key not in axes and key != "LABEL"}
+        if key not in axes and key != "LABEL":
+            fixed[key] = text
     sweep = Sweep(texts.get("LABEL") or NAME, platform, axes, fixed)
     sweep.points = _points(sweep)
     return sweep
@@ -190,20 +200,26 @@ def _values(key: str, text: str) -> list[str]:
 
 
 def _points(sweep: Sweep) -> list[Point]:
+    # one more than the most is enough to refuse; all of them may be too many to count
     combinations = list(itertools.islice(itertools.product(*sweep.axes.values()), MOST_POINTS + 1))
     if len(combinations) > MOST_POINTS:
         raise ConfigError(f"got more than {MOST_POINTS} points, wanted fewer; leave values out")
-    settings = [dict(zip(sweep.axes, values, strict=True)) for values in combinations]
-    return [Point(one, _label(sweep.name, one)) for one in settings]
+    points = []
+    for values in combinations:
+        settings = dict(zip(sweep.axes, values, strict=True))
+        points.append(Point(settings, _label(sweep.name, settings)))
+    return points
 
 
 def _label(name: str, settings: Mapping[str, str]) -> str:
     """Return the label of a point: the sweep's name and the values, shortened by a hash where that is too long."""
-    plain = "_".join((name, *(f"{key}{value}" for key, value in settings.items())))
+    plain = "_".join([name, *(f"{key}{value}" for key, value in settings.items())])
     label = re.sub(r"[^A-Za-z0-9._-]", "-", plain)
     if label == plain and len(label) <= _LONGEST_LABEL:
         return label
-    return f"{label[: _LONGEST_LABEL - 13]}_{hashlib.sha256(plain.encode()).hexdigest()[:12]}"
+    # two points whose labels would be equal after the change have different digests
+    digest = hashlib.sha256(plain.encode()).hexdigest()[:12]
+    return f"{label[: _LONGEST_LABEL - 13]}_{digest}"
 
 
 if __name__ == "__main__":

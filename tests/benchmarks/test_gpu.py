@@ -162,7 +162,7 @@ def planned(platform, memory_gb, command):
         load(options.platform, 1, arguments=options.settings, environ={})
     elif module == "train.launch":
         options = Parser(launch.OPTIONS).parse_args(arguments)
-        job, *_ = launch._plan(options)
+        job, *_ = launch.plan_job(options)
         if too_large := fit.refusal(job, memory_gb):
             raise ConfigError(too_large)
     elif module == "train.probe":
@@ -194,18 +194,6 @@ def test_every_command_of_the_hour_is_one_that_the_product_accepts(tmp_path, gpu
     started = sum(task.command[2] == "train.launch" for part in parts for task in part.tasks)
     # nvd: 12 jobs of the smoke test, 10 of the verdict, 2 at SL 8192, fp8, titan, bridge, 2 profiles
     assert started == (29 if platform == "nvd" else 26)
-
-
-def test_the_plan_finds_a_command_that_would_be_refused(tmp_path, gpu_machine):
-    """Data were once prepared for all frameworks, of which one keeps float32 states."""
-    hour = hour_on(tmp_path, "nvd", "H200")
-    command = hour_parts.prepare(hour).tasks[0].command
-    earlier = [word for word in command if not word.startswith("FRAMEWORK=")]
-    with pytest.raises(ConfigError, match="bridge keeps fp32 states"):
-        planned("nvd", hour.memory_gb, [*earlier, "MODEL_SIZE=full", "OPTIMIZER_STATE=bf16"])
-    job = hour_parts.parts(hour)[1].tasks[0].command
-    with pytest.raises(ConfigError, match="at least"):
-        planned("nvd", 80.0, job)
 
 
 @pytest.mark.parametrize(("platform", "short"), CARDS)

@@ -54,10 +54,21 @@ GPU = {
     ("apptainer", "cpu"): {},
 }
 GPU["podman", "amd"] = GPU["docker", "amd"]
-RIGHTS = (
-    *("--device", "--group-add", "--security-opt", "--cap-add", "--ipc", "--ulimit", "--gpus", "--shm-size"),
-    *("--network", "--nv", "--rocm", "--privileged", "--bind"),
-)
+RIGHTS = [
+    "--device",
+    "--group-add",
+    "--security-opt",
+    "--cap-add",
+    "--ipc",
+    "--ulimit",
+    "--gpus",
+    "--shm-size",
+    "--network",
+    "--nv",
+    "--rocm",
+    "--privileged",
+    "--bind",
+]
 
 
 def rights(container: Container) -> dict[str, list[str]]:

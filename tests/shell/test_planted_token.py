@@ -54,10 +54,18 @@ PLACES = {
 """Variables of the environment with secrets; secrets.env and the remote of git are two more places."""
 REMOTE = f"https://oauth2:{secret(14)}@git.example/o/r.git"
 SECRETS = (TOKEN[:20], OTHER[:20], PLACES["WANDB_API_KEY"], *(secret(number) for number in range(1, 15)))
-SETTINGS = (
-    *("FRAMEWORK=mega", "MODEL=llama", "RUNS=2", "TRAIN_ITERS=2", "WARMUP_ITERS=0", "CPU_RANKS=1"),
-    *("GBS=2", "MBS=2", "SL=64", "RUNTIME=native"),
-)
+SETTINGS = [
+    "FRAMEWORK=mega",
+    "MODEL=llama",
+    "RUNS=2",
+    "TRAIN_ITERS=2",
+    "WARMUP_ITERS=0",
+    "CPU_RANKS=1",
+    "GBS=2",
+    "MBS=2",
+    "SL=64",
+    "RUNTIME=native",
+]
 PLANT = """
 import os, sys, time
 if "train.train_mega" in " ".join(sys.orig_argv) and "RANK" in os.environ:

@@ -141,16 +141,15 @@ def test_what_does_not_change_the_work_is_the_same_job(done, tmp_path):
     assert not is_same(done, "FORCE=1")
 
 
-OTHERS = (
-    *("TRAIN_ITERS=7", "GBS=16", "MBS=1", "SL=64", "CPU_RANKS=1", "TP=2", "PP=2", "PRECISION=bf16", "SEED=43"),
-    *("LR=2e-3", "MIN_LR=1e-5", "WARMUP_ITERS=1", "WEIGHT_DECAY=0.2", "BETA1=0.8", "BETA2=0.9", "ADAM_EPS=1e-7"),
-    *("CLIP_GRAD=0.5", "INIT=native", "INIT_STD=0.03", "SAMPLES=90", "ALLOW_REPEAT=true", "RECOMPUTE=full"),
-    *("OPTIMIZER_STATE=bf16", "LAYERS=local"),
-)
+OTHERS = """
+TRAIN_ITERS=7 GBS=16 MBS=1 SL=64 CPU_RANKS=1 TP=2 PP=2 PRECISION=bf16 SEED=43 LR=2e-3 MIN_LR=1e-5 WARMUP_ITERS=1
+WEIGHT_DECAY=0.2 BETA1=0.8 BETA2=0.9 ADAM_EPS=1e-7 CLIP_GRAD=0.5 INIT=native INIT_STD=0.03 SAMPLES=90 ALLOW_REPEAT=true
+RECOMPUTE=full OPTIMIZER_STATE=bf16 LAYERS=local
+"""
 
 
 def test_another_setting_is_another_job(done):
-    assert [setting for setting in OTHERS if is_same(done, setting)] == []
+    assert [setting for setting in OTHERS.split() if is_same(done, setting)] == []
 
 
 def test_other_framework_model_run_data_or_machine_is_another_job(done, monkeypatch):
@@ -301,20 +300,3 @@ def test_machine_in_the_identity_is_the_address_of_the_nodes_or_what_slurm_names
     assert identity("n0") != identity("n9")
     monkeypatch.setenv("TPRIMAT_MACHINE", "2 nodes of Slurm, partition x")
     assert identity("n0") == identity("n9")
-
-
-@pytest.mark.full("three real trainings, two at once, about 60 s")
-def test_two_nodes_give_one_result_with_the_curve_of_one(job, tmp_path):
-    command = [sys.executable, "-m", "train.launch", *job.command(*MEETING, f"MASTER_PORT={free_port()}")]
-    pipe = {"stdout": subprocess.PIPE, "text": True}
-    started = [subprocess.Popen([*command, f"NODE_RANK={node}"], **pipe) for node in (0, 1)]
-    said = [process.communicate(timeout=600)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0], said
-    two = store.read(only_result(job.output))
-    assert two["label"] == "nodes2" and two["status"] == "ok" and two["resolved_config"]["num_gpus"] == 2
-    assert two["provenance"]["hosts"] == [two["provenance"]["host"]] * 2
-    one = run("mega", "llama", tmp_path / "one", job.prefix)
-    # float32 sums of the same 8 sequences in another order; the tolerance of two ranks on one node (test_launch.py)
-    assert two["loss_values"] == pytest.approx(one["loss_values"], rel=1e-5)
-    assert two["fingerprint"]["token_stream_sha256"] == one["fingerprint"]["token_stream_sha256"]
-    assert ["Step 6/6" in text for text in said] == [True, True]

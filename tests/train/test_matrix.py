@@ -40,7 +40,7 @@ def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_m
     assert result["fingerprint"]["dataset_bin_sha256"] == digest  # recorded as of an unchanged file: nobody has read it
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"SEED": 1}', '{"SEED": ["1"]}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"SEED": ["1"]}'])
 def test_variable_that_is_not_ours_is_refused(text):
     with pytest.raises(ConfigError, match="TPRIMAT_SETTINGS: cannot be read"):
         values_of("cpu", [], {"TPRIMAT_SETTINGS": text})

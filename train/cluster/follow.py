@@ -25,13 +25,12 @@ and a launcher that Slurm has asked to end has KillWait, usually 30 s, to write.
 STATUS = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
 """Status of a result by Slurm's state; every other end without a result is `failed`."""
 TIMEOUT_SECONDS = 60.0
-ENDED = (
-    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
-    *("OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"),
-)
-"""States in which no process of a job runs any more (squeue(1), JOB STATE CODES)."""
-ABNORMAL = tuple(state for state in ENDED if state not in ("COMPLETED", "FAILED"))
+ABNORMAL = ("CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED")
 """Ends that come from outside of the job, whose cause its launcher cannot know."""
+ENDED = ("COMPLETED", "FAILED", *ABNORMAL)
+"""States in which no process of a job runs any more (squeue(1), JOB STATE CODES)."""
+SICK = ("down", "drain", "fail", "unk", "err")
+"""Beginnings of the states of a node with a problem (sinfo(1), NODE STATE CODES)."""
 GONE = "GONE"
 """State of a job that Slurm no longer knows: it forgets a job MinJobAge, usually 300 s, after its end."""
 
@@ -71,9 +70,13 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
     A request to stop cancels the jobs that have not ended. Raises SlurmError if that fails.
     """
     asked_at, is_cancelled, error = 0.0, False, ""
-    while left := [job for job in jobs if not job.state.is_done]:
+    while True:
+        left = [job for job in jobs if not job.state.is_done]
+        if not left:
+            return
         if stop and not is_cancelled:
             _ask(["scancel", *(job.number for job in left)])
+            # 0.0: the state is asked for at once
             is_cancelled, asked_at = True, 0.0
         if time.monotonic() - asked_at >= POLL_SECONDS:
             asked_at = time.monotonic()
@@ -88,18 +91,20 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
 def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, last_error: str) -> str:
     """Read the state of the jobs from Slurm; return Slurm's error, which is shown once, or nothing."""
     try:
-        found = entries([job.number for job in jobs])
+        answers = entries([job.number for job in jobs])
     except SlurmError as error:  # its controller may be away for a while, and the jobs run on
         if str(error) != last_error:
             view.print(f"warning: {error}; trying again every {POLL_SECONDS:g} s")
         return str(error)
     for job in jobs:
-        entry = found[job.number]
+        entry = answers[job.number]
         if (entry.state, entry.nodes) != (job.entry.state, job.entry.nodes):
             view.print(f"    Slurm job {job.number}, {job.state.title}: {_state(entry)}")
-        job.entry = entry if entry.state != GONE else QueueEntry(entry.state, nodes=job.entry.nodes)
+        # squeue forgets the nodes together with the job
+        job.entry = QueueEntry(GONE, nodes=job.entry.nodes) if entry.state == GONE else entry
         if entry.state == "RUNNING" and job.state.state != RUNNING:
             job.state.state, job.state.started = RUNNING, time.monotonic()
+            # the log is on a disk of the nodes and of this machine
             job.log = RemoteLog(job.log_path, job.state.take_step)
             view.job_started(job.state)
         if entry.state in (*ENDED, GONE):
@@ -112,8 +117,7 @@ def _end(job: SlurmJob, stop: processes.StopRequest) -> None:
     _wait_for_result(job)
     if job.state.started is None:
         job.state.started = time.monotonic()
-    cause = _cause(job, stop)
-    state = job.entry.state
+    cause, state = _cause(job, stop), job.entry.state
     from_outside = cause if state in ABNORMAL else None
     try:
         finalize_result(job.attempt, job.before, _reason(job, cause), STATUS.get(state), from_outside)
@@ -126,14 +130,15 @@ def _end(job: SlurmJob, stop: processes.StopRequest) -> None:
 
 
 def _wait_for_result(job: SlurmJob) -> None:
+    if job.state.state != RUNNING:
+        return  # a job that never ran has left nothing
     path = job.attempt.job.result_path
-    if job.state.state == RUNNING:  # a job that never ran has left nothing
-        processes.wait_until(
-            lambda: not path.parent.is_dir() or stamp(path) not in (None, job.before),
-            RESULT_SECONDS,
-            poll_seconds=SHOW_SECONDS,
-            refresh=lambda: next(path.parent.iterdir(), None),  # makes a network file system look again
-        )
+    processes.wait_until(
+        lambda: not path.parent.is_dir() or stamp(path) not in (None, job.before),
+        RESULT_SECONDS,
+        poll_seconds=SHOW_SECONDS,
+        refresh=lambda: next(path.parent.iterdir(), None),  # makes a network file system look again
+    )
 
 
 def _reason(job: SlurmJob, cause: str) -> str:
@@ -142,9 +147,10 @@ def _reason(job: SlurmJob, cause: str) -> str:
             f"{cause} and left no result here: OUTPUT_DIR={job.attempt.job.config.output_dir} must be the same folder "
             f"on the nodes and on this machine; see {job.log_path}"
         )
-    last = list(job.log.last_lines) if job.log is not None else []
-    where = f" {progress(job.state.step)}" if job.state.step else ""
-    return f"{cause}{where} and left no result; last lines of {job.log_path}:\n" + "\n".join(last or ["(none)"])
+    lines = list(job.log.last_lines) if job.log is not None else []
+    if job.state.step:
+        cause += f" {progress(job.state.step)}"
+    return "\n".join([f"{cause} and left no result; last lines of {job.log_path}:", *(lines or ["(none)"])])
 
 
 def _cause(job: SlurmJob, stop: processes.StopRequest) -> str:
@@ -162,8 +168,12 @@ def _cause(job: SlurmJob, stop: processes.StopRequest) -> str:
 def _state(entry: QueueEntry) -> str:
     if entry.state == GONE:
         return "Slurm does not know it any more"
-    reason = f" ({entry.reason})" if entry.reason not in ("", "None", "NonZeroExitCode") else ""
-    return f"{entry.state}{reason}" + (f" on {entry.nodes}" if entry.nodes else "")
+    text = entry.state
+    if entry.reason not in ("", "None", "NonZeroExitCode"):
+        text += f" ({entry.reason})"
+    if entry.nodes:
+        text += f" on {entry.nodes}"
+    return text
 
 
 def submit(script: str, environment: Mapping[str, str], after: str | None = None) -> str:
@@ -171,15 +181,22 @@ def submit(script: str, environment: Mapping[str, str], after: str | None = None
 
     Slurm gets the variables of `environment` only. Raises SlurmError.
     """
-    dependency = [f"--dependency=afterany:{after}"] if after else []
-    output = _ask(["sbatch", "--parsable", *dependency], script, environment)
-    return output.strip().splitlines()[-1].split(";")[0]
+    command = ["sbatch", "--parsable"]
+    if after is not None:
+        command.append(f"--dependency=afterany:{after}")
+    # the script comes by stdin, so no file of it is left
+    answer = _ask(command, script, environment).strip().splitlines()[-1]
+    return answer.split(";")[0]  # number;cluster
 
 
 def queued(names: Sequence[str]) -> dict[str, str]:
     """Return the numbers of this user's waiting and running jobs by their names; raise SlurmError."""
-    lines = _ask(["squeue", "--noheader", "--me", "--name", ",".join(names), "--format", "%i %j"]).splitlines()
-    return {name: number for number, name in (line.split(maxsplit=1) for line in lines)}
+    command = ["squeue", "--noheader", "--me", "--name", ",".join(names), "--format", "%i %j"]
+    numbers = {}
+    for line in _ask(command).splitlines():
+        number, name = line.split(maxsplit=1)
+        numbers[name] = number
+    return numbers
 
 
 def entries(numbers: Sequence[str]) -> dict[str, QueueEntry]:
@@ -188,19 +205,26 @@ def entries(numbers: Sequence[str]) -> dict[str, QueueEntry]:
     try:
         lines = _ask(command).splitlines()
     except SlurmError as error:
+        # squeue refuses all numbers where it has forgotten one
         if "Invalid job id" not in str(error):
             raise
         lines = []
-    found = {number: QueueEntry(*rest) for number, *rest in (line.split("|", 3) for line in lines)}
-    return {number: found.get(number) or QueueEntry(GONE) for number in numbers}
+    states = dict.fromkeys(numbers, QueueEntry(GONE))
+    for line in lines:
+        number, state, reason, nodes = line.split("|", 3)
+        states[number] = QueueEntry(state, reason, nodes)
+    return states
 
 
 def troubled_nodes(nodes: str) -> list[str]:
     """Return a sentence for each node of a job that is down, drained or failing; raise SlurmError."""
     lines = _ask(["sinfo", "--noheader", "--Node", "--nodes", nodes, "--format", "%N|%T|%E"]).splitlines()
-    found = [line.split("|", 2) for line in dict.fromkeys(lines)]
-    sick = ("down", "drain", "fail", "unk", "err")
-    return [f"node {name} is {state} ({reason})" for name, state, reason in found if state.lower().startswith(sick)]
+    sentences = []
+    for line in dict.fromkeys(lines):  # a node in several partitions is listed once for each
+        name, state, reason = line.split("|", 2)
+        if state.lower().startswith(SICK):
+            sentences.append(f"node {name} is {state} ({reason})")
+    return sentences
 
 
 def _ask(command: Sequence[str], given: str = "", environment: Mapping[str, str] | None = None) -> str:

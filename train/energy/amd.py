@@ -55,7 +55,7 @@ class AmdGpu(Gpu):
             number(value("counter_mj", gpu.get_total_energy_consumption)),
             number(value("instant_mw", gpu.get_instant_power_usage)),
             number(value("average_mw", gpu.get_average_power_usage)),
-            next((clock for key in CLOCKS if (clock := _mean(table.get(key))) is not None), None),
+            _clock(table),
             _mean(table.get("current_uclk")),
             number(table.get("temperature_hotspot")),
             number(table.get("average_gfx_activity")),
@@ -64,11 +64,24 @@ class AmdGpu(Gpu):
 
     def _throttle(self, table: Mapping[str, Any]) -> list[str] | None:
         """Return the reasons whose counters have grown since the last reading; None if the device has none."""
-        now = {key: count for key in THROTTLE if (count := number(table.get(key))) is not None}
+        now = {}
+        for key in THROTTLE:
+            count = number(table.get(key))
+            if count is not None:
+                now[key] = count
         before, self._before = self._before, now
         if not now:
             return None
+        # in the first reading nothing has grown yet
         return [THROTTLE[key] for key, count in now.items() if count > before.get(key, count)]
+
+
+def _clock(table: Mapping[str, Any]) -> float | None:
+    for key in CLOCKS:
+        clock = _mean(table.get(key))
+        if clock is not None:
+            return clock
+    return None
 
 
 def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[str, list[AmdGpu]]:
@@ -76,13 +89,18 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
     smi, zeus, base = _libraries()
     try:
         smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
-        handles = {normal(smi.amdsmi_get_gpu_device_bdf(one)): one for one in smi.amdsmi_get_processor_handles()}
+        handles = {}
+        for handle in smi.amdsmi_get_processor_handles():
+            handles[normal(smi.amdsmi_get_gpu_device_bdf(handle))] = handle
         chosen = select(handles, bus_ids, count, why_unknown, LIBRARY)
+        # also of GPUs that the job does not use: a package may have a die in each
         packages = {bus_id: _package(smi, handle) or bus_id for bus_id, handle in handles.items()}
         dies = Counter(packages.values())
         gpus = []
         for bus_id, handle in chosen:
+            # zeus opens a GPU by the number that HIP has for it
             gpu = zeus.AMDGPU(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
+            # zeus counts GPUs by itself
             if normal(smi.amdsmi_get_gpu_device_bdf(gpu.handle)) != bus_id:
                 raise ReaderError(f"zeus opened another GPU than the one at {bus_id}")
             package = packages[bus_id]
@@ -114,7 +132,10 @@ def _libraries() -> tuple[Any, Any, type[Exception]]:
 def _package(smi: Any, handle: Any) -> str | None:
     """Return the serial number of the package, which its dies share; None if the device shows none."""
     serial = str(smi.amdsmi_get_gpu_asic_info(handle).get("asic_serial", "")).strip()
-    return serial if serial.strip("0xX") and serial not in ("N/A", "") else None
+    # boards without a number show zeros
+    if serial == "N/A" or not serial.strip("0xX"):
+        return None
+    return serial
 
 
 def _wraps_mj(smi: Any, handle: Any) -> float | None:
@@ -127,5 +148,6 @@ def _wraps_mj(smi: Any, handle: Any) -> float | None:
 
 def _mean(value: Any) -> float | None:
     """Return a number, or the mean of the numbers in a list: a socket has several clocks of one kind."""
-    known = [one for item in (value if isinstance(value, list) else [value]) if (one := number(item)) is not None]
+    numbers = [number(item) for item in (value if isinstance(value, list) else [value])]
+    known = [item for item in numbers if item is not None]
     return statistics.fmean(known) if known else None

@@ -28,8 +28,14 @@ from utils.arguments import Parser, refusing, run
 from utils.settings.config import ROOT
 
 FIELDS = (
-    *("counter_mj", "instant_mw", "average_mw", "sm_clock_mhz", "memory_clock_mhz", "temperature_celsius"),
-    *("gpu_use_percent", "throttle"),
+    "counter_mj",
+    "instant_mw",
+    "average_mw",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "temperature_celsius",
+    "gpu_use_percent",
+    "throttle",
 )
 """Values of a reading, in the order of the sample file: energy counter in mJ, power in mW (now, and averaged by the
 device), clocks in MHz, temperature in C, use in percent, and the reasons for reduced clocks as a list of names."""
@@ -91,17 +97,17 @@ class Gpu(ABC):
 
     def value(self, name: str, call: Callable[[], Any]) -> Any:
         """Return the value of a call; None if it fails. Raises GpuLostError if the device is gone."""
+        # asking again for what a device does not have costs time in every sample
         if name in self.why:
             return None
         try:
             return call()
         except self._errors as error:
-            raised = [one for one in (error, error.__cause__) if one is not None]
-            # AMD SMI has a function for the code, NVML an attribute
-            codes = {
-                one.get_error_code() if hasattr(one, "get_error_code") else getattr(one, "value", None)
-                for one in raised
-            }
+            # AMD SMI has a function for the code, NVML an attribute; zeus wraps the error of either
+            codes = set()
+            for raised in (error, error.__cause__):
+                get_code = getattr(raised, "get_error_code", None)
+                codes.add(get_code() if get_code else getattr(raised, "value", None))
             if codes & self.LOST:
                 raise GpuLostError(f"the GPU is lost: {in_one_line(error)}") from error
             if codes & self.FINAL:
@@ -123,6 +129,7 @@ def select(
     runtime is unknown, the order does not matter only where the job uses every GPU of the machine.
     """
     if bus_ids is None:
+        # the sum is the same whatever the order
         if len(known) == count:
             return sorted(known.items())
         raise ReaderError(
@@ -130,15 +137,18 @@ def select(
         )
     if len(bus_ids) < count:
         raise ReaderError(f"the runtime shows {len(bus_ids)} GPUs, and the job has {count} ranks here")
-    missing = [one for one in bus_ids[:count] if one not in known]
+    used = bus_ids[:count]
+    missing = [bus_id for bus_id in used if bus_id not in known]
     if missing:
         raise ReaderError(f"{library} does not show the GPU at {', '.join(missing)}, which the job uses")
-    return [(one, known[one]) for one in bus_ids[:count]]
+    return [(bus_id, known[bus_id]) for bus_id in used]
 
 
 def normal(bus_id: str | bytes) -> str:
     """Return a PCI address as `0000:17:00.0`; NVML writes the domain with eight digits. Raises ValueError."""
-    text = (bus_id.decode("ascii") if isinstance(bus_id, bytes) else bus_id).strip("\0 \n").lower()
+    if isinstance(bus_id, bytes):
+        bus_id = bus_id.decode("ascii")
+    text = bus_id.strip("\0 \n").lower()
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise ValueError(f"got {text!r}, wanted a PCI address such as 0000:17:00.0")
@@ -148,6 +158,7 @@ def normal(bus_id: str | bytes) -> str:
 
 def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> tuple[list[str] | None, str]:
     """Return the bus ids of the GPUs that a process with this environment sees; None and why where it does not say."""
+    # in a process of its own: the runtime keeps devices open, and reads its variables only once
     command = [sys.executable, "-m", "train.energy.gpu_reader", "--platform", platform]
     try:
         done = subprocess.run(
@@ -161,7 +172,7 @@ def bus_ids_of_job(platform: str, environ: Mapping[str, str]) -> tuple[list[str]
             preexec_fn=processes.tied(),
         )
         if done.returncode == 0:
-            return [normal(one) for one in json.loads(done.stdout.splitlines()[-1])], ""
+            return [normal(bus_id) for bus_id in json.loads(done.stdout.splitlines()[-1])], ""
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return None, f"the runtime did not answer: {error}"
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
@@ -200,15 +211,15 @@ def _bus_ids(platform: str) -> Iterator[str]:
 
 def _library(platform: str) -> ctypes.CDLL:
     """Load the driver of CUDA or the runtime of HIP; AMD's image has HIP among the packages of its Python."""
-    spec = importlib.util.find_spec("torch")  # not imported
-    of_torch = [f"{folder}/lib/libamdhip64.so" for folder in (spec.submodule_search_locations if spec else None) or ()]
     rocm = os.environ.get("ROCM_PATH", "/opt/rocm")
-    names = {
-        "nvd": ["libcuda.so.1", "libcuda.so"],
-        "amd": [*of_torch, "libamdhip64.so", f"{rocm}/lib/libamdhip64.so"],
-    }
+    names = ["libcuda.so.1", "libcuda.so"]
+    if platform == "amd":
+        names = ["libamdhip64.so", f"{rocm}/lib/libamdhip64.so"]
+        torch = importlib.util.find_spec("torch")  # not imported
+        if torch is not None and torch.submodule_search_locations:
+            names = [f"{folder}/lib/libamdhip64.so" for folder in torch.submodule_search_locations] + names
     problem = ""
-    for name in names[platform]:
+    for name in names:
         try:
             return ctypes.CDLL(name)
         except OSError as error:

@@ -10,17 +10,19 @@ package and the other dies report none, the package has that power, if the job u
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from train.energy.sampler import NodeSamples
+from train.energy.sampler import Header, NodeSamples
 
 MOST_WATTS = 3000.0
 """More than any device draws. A counter that starts again has grown by no more than this in the meantime."""
@@ -47,17 +49,18 @@ class JoulesError(ValueError):
 
 def known(times: Sequence[float], values: Sequence[float | None]) -> tuple[Floats, Floats]:
     """Return the times and values of the samples that have a value."""
-    pairs = [(time, value) for time, value in zip(times, values, strict=True) if value is not None]
-    found = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    column = np.asarray(values, dtype=np.float64)  # None becomes NaN
+    is_known = ~np.isnan(column)
+    return np.asarray(times, dtype=np.float64)[is_known], column[is_known]
 
 
 def require_cover(times: Floats, intervals: Sequence[Interval]) -> None:
     """Raise JoulesError unless the samples reach over all intervals without a gap."""
     first, last = intervals[0][0], intervals[-1][1]
-    if len(times) < 2 or times[0] > first:
-        missing = "none of" if len(times) < 2 else f"the first {times[0] - first:.1f} s of"
-        raise JoulesError(f"{missing} the steady steps were sampled")
+    if len(times) < 2:
+        raise JoulesError("none of the steady steps were sampled")
+    if times[0] > first:
+        raise JoulesError(f"the first {times[0] - first:.1f} s of the steady steps were not sampled")
     if times[-1] < last:
         raise JoulesError(f"the samples end {last - times[-1]:.1f} s before the last steady step")
     inside = times[(times >= first) & (times <= last)]
@@ -75,8 +78,9 @@ def by_counter(times: Floats, counts: Floats, joules_a_count: float, wraps: floa
     for place in np.flatnonzero(steps < 0):
         grown = steps[place] + (wraps or 0.0)
         most = MOST_WATTS * (times[place + 1] - times[place])
+        # a fall that the wrap does not explain
         if not wraps or not 0 <= grown * joules_a_count <= most:
-            before, after = (joules_a_count * counts[place + offset] for offset in (0, 1))
+            before, after = joules_a_count * counts[place : place + 2]
             raise JoulesError(f"the counter was reset: it fell from {before:,.1f} J to {after:,.1f} J")
         steps[place] = grown
     return np.concatenate([[0.0], np.cumsum(steps)]) * joules_a_count
@@ -85,21 +89,21 @@ def by_counter(times: Floats, counts: Floats, joules_a_count: float, wraps: floa
 def spent(times: Floats, joules: Floats, intervals: Sequence[Interval]) -> float:
     """Return the joules inside the intervals; `joules` is the energy up to each time. Raises JoulesError."""
     require_cover(times, intervals)
-    ends = np.asarray(intervals, dtype=np.float64)
-    at = np.interp(ends.ravel(), times, joules).reshape(-1, 2)
+    at = np.interp(np.asarray(intervals, dtype=np.float64), times, joules)
     return float((at[:, 1] - at[:, 0]).sum())
 
 
 def steady_intervals(ends: Sequence[float], seconds: Sequence[float], skipped: int) -> list[Interval]:
     """Return the intervals of the steps after the first `skipped` ones; steps without a gap between them become one."""
-    found: list[Interval] = []
-    for end, lasted in list(zip(ends, seconds, strict=True))[skipped:]:
+    intervals: list[Interval] = []
+    for end, lasted in zip(ends[skipped:], seconds[skipped:], strict=True):
         start = end - lasted
-        if found and start - found[-1][1] <= 1e-3 * lasted:
-            found[-1] = (found[-1][0], end)
+        # the times of two steps are rounded, and no step ends exactly where the next one starts
+        if intervals and start - intervals[-1][1] <= 1e-3 * lasted:
+            intervals[-1] = (intervals[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            intervals.append((start, end))
+    return intervals
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,12 @@ class Measured:
 
 def total(parts: Sequence[Measured]) -> Measured:
     """Return the sum of one part or more; None with the reason of the first part that is None."""
-    broken = [one for one in parts if one.joules is None]
-    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in parts))
+    joules = 0.0
+    for part in parts:
+        if part.joules is None:
+            return part
+        joules += part.joules
+    return Measured(joules)
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ class PackageEnergy:
 class NodeEnergy:
     """Energy and state of one node; the samples themselves are not kept."""
 
-    header: Mapping[str, Any]
+    header: Header
     why: Mapping[str, str]
     packages: list[PackageEnergy]
     cpu_joules: Measured
@@ -152,15 +160,16 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
 
     Raises JoulesError if the clock of the samples goes back.
     """
-    for number, (before, after) in enumerate(pairwise(node.times)):
+    for number, (before, after) in enumerate(pairwise(node.times), 2):
         if after <= before:
-            raise JoulesError(f"the clock of the samples goes back from {before:.3f} s to {after:.3f} s ({number + 2})")
+            raise JoulesError(f"the clock of the samples goes back from {before:.3f} s to {after:.3f} s ({number})")
     first, last = intervals[0][0], intervals[-1][1]
-    inside = [place for place, time in enumerate(node.times) if first <= time <= last]
-    states = {}
-    for name in STATES:
-        columns = [node.gpu(index, name) for index in range(len(node.header["gpus"]))]
-        states[name] = _known([values[place] for values in columns for place in inside])
+    times = np.asarray(node.times)
+    # samples at the edges belong to the first and the last step
+    inside = np.flatnonzero((times >= first) & (times <= last))
+    gpus = range(len(node.header["gpus"]))
+    states = {name: _known([node.gpu(index, name) for index in gpus], inside) for name in STATES}
+    states["cpu_use_percent"] = _known([[sample["cpu"] for sample in node.samples]], inside)
     return NodeEnergy(
         node.header,
         node.why,
@@ -169,13 +178,18 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
         idle_watts=_idle_watts(node),
         samples=len(inside),
         hertz=len(inside) / (last - first),
-        states=states | {"cpu_use_percent": _known([node.samples[place]["cpu"] for place in inside])},
+        states=states,
         throttled=list(_throttled(node, inside)),
     )
 
 
-def _known(values: Sequence[float | None]) -> Floats:
-    return np.asarray([value for value in values if value is not None], dtype=np.float64)
+def _known(columns: Sequence[Sequence[float | None]], inside: NDArray[np.intp]) -> Floats:
+    """Return the values of some columns in the samples `inside`, without those that are missing."""
+    parts = [np.empty(0)]
+    for column in columns:
+        values = np.asarray(column, dtype=np.float64)[inside]
+        parts.append(values[~np.isnan(values)])
+    return np.concatenate(parts)
 
 
 def _gpu_packages(node: NodeSamples, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:
@@ -185,13 +199,16 @@ def _gpu_packages(node: NodeSamples, intervals: Sequence[Interval]) -> Iterator[
     for members in groups.values():
         gpus = [node.header["gpus"][index] for index in members]
         name = f"{gpus[0]['name']} at {' and '.join(gpu['bus_id'] for gpu in gpus)}"
-        dies, why = gpus[0]["package_dies"], ""
-        if dies > 1 and not any(known in gpus[0]["name"].upper() for known in TWO_DIES):
+        dies = gpus[0]["package_dies"]
+        has_two_dies = any(product in gpus[0]["name"].upper() for product in TWO_DIES)
+        why = ""
+        if dies > 1 and not has_two_dies:
             why = PARTITIONS
         elif len(members) < dies:
             why = f"the power of its package is that of {dies} dies, and the job uses {len(members)} of them"
-        counter = power = Measured(None, f"{name}: {why}")
-        if not why:
+        if why:
+            counter = power = Measured(None, f"{name}: {why}")
+        else:
             counter = _sum([_by_counter(node, index, intervals) for index in members])
             power = _sum([_by_power(node, index, intervals) for index in members])
         yield PackageEnergy(name, len(members), counter, power)
@@ -199,9 +216,15 @@ def _gpu_packages(node: NodeSamples, intervals: Sequence[Interval]) -> Iterator[
 
 def _sum(dies: Sequence[Measured]) -> Measured:
     """Return the sum over the dies of a package; a die without a value counts nothing if another one has a value."""
-    if not any(one.joules for one in dies):
+    # no die has a value: the reason of the first is as good as any
+    if not any(die.joules for die in dies):
         return dies[0]
-    return total([one for one in dies if one.joules or (one.joules is None and not one.why.startswith(SILENT))])
+    counted = []
+    for die in dies:
+        is_silent = die.joules is None and die.why.startswith(SILENT)
+        if not is_silent:
+            counted.append(die)
+    return total(counted)
 
 
 SILENT = "no values: "
@@ -220,15 +243,17 @@ def _by_counter(node: NodeSamples, index: int, intervals: Sequence[Interval]) ->
 def _by_power(node: NodeSamples, index: int, intervals: Sequence[Interval]) -> Measured:
     """Integrate the power of this moment, or the average that the device makes where it does not report the first."""
     times, watts = _power(node, index)
+    if not len(watts):
+        return Measured(None, SILENT + node.why_of(index, "instant_mw"))
     if not watts.any():
-        said = f"{node.name(index)}: the device reports 0 W" if len(watts) else node.why_of(index, "instant_mw")
-        return Measured(None, SILENT + said)
+        return Measured(None, f"{SILENT}{node.name(index)}: the device reports 0 W")
     risen = np.concatenate([[0.0], np.cumsum(np.diff(times) * (watts[1:] + watts[:-1]) / 2)])
     return _measured(times, lambda: risen, intervals, f"{node.name(index)}, power", node.why.get(str(index)))
 
 
 def _power(node: NodeSamples, index: int) -> tuple[Floats, Floats]:
     """Return times and watts of a GPU."""
+    # an average lags behind, by up to a second on some devices
     times, milliwatts = known(node.times, node.gpu(index, "instant_mw"))
     if not milliwatts.any():
         times, milliwatts = known(node.times, node.gpu(index, "average_mw"))
@@ -241,49 +266,61 @@ def _measured(
     try:
         return Measured(spent(times, rise(), intervals))
     except JoulesError as error:
-        return Measured(None, f"{where}: {error}" + (f" ({lost})" if lost else ""))
+        why = f"{where}: {error}"
+        if lost:
+            why += f" ({lost})"
+        return Measured(None, why)
 
 
 def _processors(node: NodeSamples, intervals: Sequence[Interval]) -> Measured:
-    found = []
-    for index, package in enumerate(node.header["packages"]):
+    packages = node.header["packages"]
+    if not packages:
+        return Measured(None, node.why.get("rapl", "no RAPL"))
+    parts = []
+    for index, package in enumerate(packages):
         times, counts = known(node.times, node.rapl(index))
         rise = partial(by_counter, times, counts, MICRO, package["wraps_uj"])
-        found.append(_measured(times, rise, intervals, f"RAPL, {package['name']}"))
-    return total(found) if found else Measured(None, node.why.get("rapl", "no RAPL"))
+        parts.append(_measured(times, rise, intervals, f"RAPL, {package['name']}"))
+    return total(parts)
 
 
 def _idle_watts(node: NodeSamples) -> Measured:
     """Return the power of the GPUs, or without a GPU of the processors, before the ranks were started."""
-    samples = [sample for sample in node.samples if node.ready is not None and sample["t"] <= node.ready]
+    ready = -math.inf if node.ready is None else node.ready
+    # two samples are the least that have an interval
+    samples = [sample for sample in node.samples if sample["t"] <= ready]
     if len(samples) < 2:
         return Measured(None, node.why.get("rapl") or "there was no idle period before the job")
     early = NodeSamples(node.header, samples, node.ready, node.why)
     if node.header["platform"] == "cpu":
-        use = statistics.fmean(sample["cpu"] for sample in early.samples)
+        use = statistics.fmean(sample["cpu"] for sample in samples)
         if use > IDLE_USE_PERCENT:
             return Measured(None, f"the cores were {use:.0f} % used before the job")
         start, end = early.times[0], early.times[-1]
         return _processors(early, [(start, end)]).per(end - start)
     if not node.header["gpus"]:
         return Measured(None, node.why["gpus"])
-    total = 0.0
+    node_watts = 0.0
     for index, gpu in enumerate(node.header["gpus"]):
-        used = [value for value in early.gpu(index, "gpu_use_percent") if value is not None]
-        if not used or max(used) > IDLE_USE_PERCENT:
-            said = f"was {max(used):.0f} % used" if used else "does not report its use"
-            return Measured(None, f"{early.name(index)} {said} before the job")
-        watts = _power(early, index)[1]
+        _, used = known(early.times, early.gpu(index, "gpu_use_percent"))
+        if not len(used):
+            return Measured(None, f"{early.name(index)} does not report its use before the job")
+        if used.max() > IDLE_USE_PERCENT:
+            return Measured(None, f"{early.name(index)} was {used.max():.0f} % used before the job")
+        _, watts = _power(early, index)
+        # a silent die of a package with two is in the power that the other one reports
         if not watts.any() and gpu["package_dies"] == 1:
             return Measured(None, early.why_of(index, "instant_mw"))
-        total += float(watts.mean()) if len(watts) else 0.0
-    return Measured(total)
+        if len(watts):
+            node_watts += float(watts.mean())
+    return Measured(node_watts)
 
 
-def _throttled(node: NodeSamples, inside: Sequence[int]) -> Iterator[dict[str, float]]:
+def _throttled(node: NodeSamples, inside: NDArray[np.intp]) -> Iterator[dict[str, float]]:
     for index in range(len(node.header["gpus"])):
         rows = node.gpu(index, "throttle")
-        known: list[Sequence[str]] = [rows[place] for place in inside if rows[place] is not None]
-        names = {name for row in known for name in row} - {NOT_A_SLOWDOWN}
-        if known:
-            yield {name: 100 * sum(name in row for row in known) / len(known) for name in names}
+        reasons = [set(rows[place]) for place in inside if rows[place] is not None]
+        if reasons:
+            counts = Counter(itertools.chain.from_iterable(reasons))
+            del counts[NOT_A_SLOWDOWN]
+            yield {name: 100 * count / len(reasons) for name, count in counts.items()}

@@ -31,10 +31,10 @@ class NvidiaGpu(Gpu):
     def read(self) -> Reading:
         """Return the values now; raise GpuLostError if the GPU has fallen off the bus."""
         nvml, gpu, handle, value = self._library, self._device, self._device.handle, self.value
-        # the reasons of reduced clocks; the function was renamed with driver 535
-        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or (
-            nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-        )
+        # the function was renamed with driver 535
+        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        if reasons is None:
+            reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons
         return [
             number(value("counter_mj", gpu.get_total_energy_consumption)),
             number(value("instant_mw", gpu.get_instant_power_usage)),
@@ -63,6 +63,7 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
         gpus = []
         for bus_id, index in chosen:
             gpu = zeus.NVIDIAGPU(index)
+            # the counter is that of the board, whichever slice a job has
             _require_whole(pynvml, gpu.handle, bus_id)
             facts = GpuFacts(bus_id, str(gpu.get_name()), bus_id, 1, float(WRAP))
             gpus.append(NvidiaGpu(facts, pynvml, gpu, errors))
@@ -73,12 +74,12 @@ def open_gpus(bus_ids: list[str] | None, why_unknown: str, count: int) -> tuple[
 
 def _known(nvml: Any) -> dict[str, int]:
     """Return NVML's index of each GPU by its bus id; one that does not answer may be of no concern to the job."""
-    found = {}
+    indices = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         with suppress(nvml.NVMLError):
             bus_id = nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByIndex(index)).busId
-            found[normal(bus_id)] = index
-    return found
+            indices[normal(bus_id)] = index
+    return indices
 
 
 def _require_whole(nvml: Any, handle: Any, bus_id: str) -> None:

@@ -58,6 +58,10 @@ NO_PERMISSION = (
     "RAPL is there, but only root may read {}; as root: chmod -R a+r /sys/class/powercap/intel-rapl* (until the next "
     "boot)"
 )
+Header = Mapping[str, Any]
+"""The first line of a file of samples."""
+Sample = dict[str, Any]
+"""One reading of all sources; see the first docstring."""
 Opener = Callable[[list[str] | None, str, int], tuple[str, Sequence[Gpu]]]
 OPENERS: dict[str, Opener] = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
 
@@ -81,7 +85,7 @@ class Package:
 
 def packages() -> list[Package]:
     """Return the packages of this machine; raise ReaderError if there are none or they cannot be read."""
-    found = []
+    readable = []
     for zone in sorted(sysroot().glob(f"{FOLDER}/intel-rapl:*")):
         if zone.name.count(":") != 1:
             continue  # a part of a package
@@ -95,10 +99,10 @@ def packages() -> list[Package]:
         except (OSError, ValueError) as error:
             raise ReaderError(f"RAPL: {zone} cannot be read: {error}") from error
         if name.startswith("package"):  # not psys, which contains the packages
-            found.append(Package(name, counter, wraps_uj))
-    if not found:
+            readable.append(Package(name, counter, wraps_uj))
+    if not readable:
         raise ReaderError(NO_RAPL)
-    return found
+    return readable
 
 
 @dataclass
@@ -113,19 +117,22 @@ class Sources:
     _why: dict[str, str] = field(default_factory=dict)
     """The reasons that are written already; one under the number of a GPU is that of its loss."""
 
-    def sample(self, time_seconds: float) -> dict[str, Any]:
+    def sample(self, time_seconds: float) -> Sample:
         """Return the sample at a time."""
         import psutil
 
         why: dict[str, str] = {}
-        found: dict[str, Any] = {"t": round(time_seconds, 6), "cpu": psutil.cpu_percent()}
+        sample: Sample = {"t": round(time_seconds, 6), "cpu": psutil.cpu_percent()}
         if self.gpus:
-            found["gpus"] = [self._read(index, gpu, why) for index, gpu in enumerate(self.gpus)]
+            sample["gpus"] = [self._read(index, gpu, why) for index, gpu in enumerate(self.gpus)]
         if self.packages:
-            found["rapl"] = [package.read_uj() for package in self.packages]
+            sample["rapl"] = [package.read_uj() for package in self.packages]
+        # a reason is written once, with the first sample that it is about
         new = {name: text for name, text in why.items() if name not in self._why}
-        self._why |= new
-        return found | ({"why": new} if new else {})
+        if new:
+            self._why |= new
+            sample["why"] = new
+        return sample
 
     def _read(self, index: int, gpu: Gpu, why: dict[str, str]) -> list[Any] | None:
         if str(index) in self._why:
@@ -142,7 +149,7 @@ class Sources:
 def sample_until(
     is_over: Callable[[], bool],
     sources: Sources,
-    take: Callable[[dict[str, Any]], None],
+    take: Callable[[Sample], None],
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -150,6 +157,7 @@ def sample_until(
     started, number = now(), 0
     while not is_over():
         take(sources.sample(now()))
+        # a schedule from the start on, so that delays do not add up
         number = max(number + 1, int((now() - started) * HERTZ))
         sleep(max(0.0, started + number / HERTZ - now()))
 
@@ -157,22 +165,22 @@ def sample_until(
 def open_sources(platform: str, gpus: int, environment: Mapping[str, str]) -> Sources:
     """Return what can be read for a job with `gpus` ranks on this node, with reasons for what cannot."""
     logging.getLogger("zeus").setLevel(logging.CRITICAL)  # what it lacks is told by the reasons
-    found = Sources()
+    sources = Sources()
     try:
         if platform in OPENERS:
-            found.library, found.gpus = OPENERS[platform](*bus_ids_of_job(platform, environment), gpus)
+            sources.library, sources.gpus = OPENERS[platform](*bus_ids_of_job(platform, environment), gpus)
         else:
-            found.reasons["gpus"] = "no GPU"
+            sources.reasons["gpus"] = "no GPU"
     except (ReaderError, ValueError) as error:  # ValueError: an address that is none
-        found.reasons["gpus"] = str(error)
+        sources.reasons["gpus"] = str(error)
     try:
-        found.packages = packages()
+        sources.packages = packages()
     except ReaderError as error:
-        found.reasons["rapl"] = str(error)
-    return found
+        sources.reasons["rapl"] = str(error)
+    return sources
 
 
-def header(platform: str, node: int, sources: Sources) -> dict[str, Any]:
+def header(platform: str, node: int, sources: Sources) -> Header:
     """Return the first line of the file."""
     return {
         "platform": platform,
@@ -182,7 +190,7 @@ def header(platform: str, node: int, sources: Sources) -> dict[str, Any]:
         **clock(),
         "library": sources.library,
         "gpus": [asdict(gpu.facts) for gpu in sources.gpus],
-        "packages": [{"name": one.name, "wraps_uj": one.wraps_uj} for one in sources.packages],
+        "packages": [{"name": package.name, "wraps_uj": package.wraps_uj} for package in sources.packages],
         "reasons": sources.reasons,
     }
 
@@ -195,6 +203,7 @@ def beside(job: Job, environment: Mapping[str, str], stop: StopRequest) -> Itera
     sampler = threading.Thread(target=_sample, args=(job, environment, is_ready, is_over), daemon=True)
     sampler.start()
     try:
+        # the idle period before the ranks is part of it
         if not wait_until(is_ready.is_set, READY_SECONDS, stop) and not stop:
             print(f"{job.name}: the sampler of energy is not ready; the job goes on", file=sys.stderr)
         yield
@@ -211,6 +220,7 @@ def _sample(job: Job, environment: Mapping[str, str], is_ready: threading.Event,
             import psutil  # imported on use: the help needs no package
 
             psutil.cpu_percent()  # the first call has no earlier one to compare with
+            # without a counter no idle power is measured, and the job need not wait
             if sources.gpus or sources.packages:
                 idle_end = time.perf_counter() + IDLE_SECONDS
                 sample_until(lambda: is_over.is_set() or time.perf_counter() >= idle_end, sources, add)
@@ -236,8 +246,8 @@ class SampleFileError(RuntimeError):
 class NodeSamples:
     """The samples of one node."""
 
-    header: Mapping[str, Any]
-    samples: list[Mapping[str, Any]] = field(default_factory=list)
+    header: Header
+    samples: list[Sample] = field(default_factory=list)
     ready: float | None = None
     """End of the idle period, seconds of the clock; None if it was not reached."""
     why: dict[str, str] = field(default_factory=dict)
@@ -251,8 +261,12 @@ class NodeSamples:
     def gpu(self, index: int, name: str) -> list[Any]:
         """Return a field of a GPU in each sample, None where it is missing."""
         place = FIELDS.index(name)
-        readings = (sample.get("gpus") for sample in self.samples)
-        return [row[index][place] if row is not None and row[index] is not None else None for row in readings]
+        values = []
+        for sample in self.samples:
+            readings = sample.get("gpus")
+            reading = None if readings is None else readings[index]
+            values.append(None if reading is None else reading[place])
+        return values
 
     def rapl(self, index: int) -> list[float | None]:
         """Return the counter of a processor package in each sample, uJ."""
@@ -276,12 +290,13 @@ def path_of(job: Job, node: int) -> Path:
 
 
 @contextmanager
-def written(path: Path, header: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def written(path: Path, header: Header) -> Iterator[Callable[[Sample], None]]:
     """Make the file with its header and yield the function that adds a line, which is readable at once."""
+    # line by line: a launcher that is killed leaves whole lines
     with path.open("w", encoding="utf8", buffering=1) as file:
         note(path, grows=True)
 
-        def add(content: Mapping[str, Any]) -> None:
+        def add(content: Sample) -> None:
             file.write(json.dumps(content, separators=(",", ":")) + "\n")
 
         add({"energy_samples_version": SAMPLES_VERSION, **header})
@@ -294,20 +309,23 @@ def read_samples(path: Path) -> NodeSamples:
     header = next(lines, {})
     if header.get("energy_samples_version") != SAMPLES_VERSION:
         raise SampleFileError(f"{path.name} holds no samples of this version")
-    found = NodeSamples(header, why=dict(header.get("reasons") or {}))
+    node = NodeSamples(header, why=dict(header.get("reasons") or {}))
     for line in lines:
         if "ready" in line:
-            found.ready = line["ready"]
+            node.ready = line["ready"]
         if "t" in line:
-            found.samples.append(line)
-        found.why |= line.get("why") or {}
-    return found
+            node.samples.append(line)
+        node.why |= line.get("why") or {}
+    return node
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[Sample]:
     try:
         with path.open(encoding="utf8") as file:
-            yield from (content for content in map(json.loads, file) if isinstance(content, dict))
+            for line in file:
+                content = json.loads(line)
+                if isinstance(content, dict):
+                    yield content
     except FileNotFoundError as error:
         raise SampleFileError(f"the sampler left no samples: there is no {path.name}") from error
     except ValueError:

@@ -16,7 +16,7 @@ else, such as one die of two. It is also rejected below LEAST_HERTZ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,15 @@ from train.energy.node_energy import (
     steady_intervals,
     total,
 )
-from train.energy.sampler import NodeSamples, SampleFileError, path_of, read_samples
+from train.energy.sampler import Header, NodeSamples, SampleFileError, path_of, read_samples
 from train.job.job import Job
 from train.job.recorder import CLOCK_KEY, shift_seconds
 from train.machine.gpu_state import largest
 from utils.results.performance import warmup_steps
-from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS
+from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS, Result
 
+Section = dict[str, Any]
+"""`energy_metrics`, or a part of it."""
 LEAST_SECONDS = 10.0
 """Counters and power are renewed every 0.1 s, and some devices average power over up to 1 s (Yang et al., "Part-time
 Power Measurements", arXiv 2312.02741): in a shorter interval, counter and power differ although both are right."""
@@ -45,7 +47,7 @@ NOT_THE_WALL = "not the wall"
 NO_GPU, NOT_REPORTED = "no GPU", "the devices do not report it"
 
 
-def of_result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
+def of_result(job: Job, result: Result) -> Section:
     """Return the section of a result that a job has just left, from the samples of all its nodes.
 
     The times of the steps, which the result has in this section, are used up.
@@ -62,12 +64,12 @@ def of_result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
         return unknown(str(error))
 
 
-def unknown(reason: str) -> dict[str, Any]:
+def unknown(reason: str) -> Section:
     """Return the section of a result without energy, with one reason for all of it."""
     return {**dict.fromkeys(KEYS), "reasons": dict.fromkeys(KEYS, reason)}
 
 
-def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mapping[str, Any]) -> dict[str, Any]:
+def of_job(nodes: Iterable[NodeSamples], result: Result, clock: Header) -> Section:
     """Return the section; `clock` is that of the trainer, with the ends of the result's steps.
 
     The samples of the nodes are taken one node after the other, because those of a long job are large.
@@ -80,22 +82,27 @@ def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mappi
         return unknown("no step is steady")
     intervals = steady_intervals(ends, times, skipped)
     seconds = sum(end - start for start, end in intervals)
+    # a longer job helps only where there is something to read
     if seconds < LEAST_SECONDS:
         too_short = f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more"
         return unknown(_why_nothing_is_read(nodes) or f"{too_short}; raise TRAIN_ITERS")
+    measured = []
     try:
-        found = [
-            of_node(node, [(start + shift, end + shift) for start, end in intervals])
-            for node in nodes
-            for shift in [shift_seconds(clock, node.header)]
-        ]
+        for node in nodes:
+            shift = shift_seconds(clock, node.header)
+            measured.append(of_node(node, [(start + shift, end + shift) for start, end in intervals]))
     except JoulesError as error:
         return unknown(f"the samples cannot be used: {error}")
-    section, why = _energy(found, result, seconds, len(times) - skipped)
-    steps = f"{len(times) - skipped} steady steps ({result['steps'][skipped]} to {result['steps'][-1]})"
+    steady = len(times) - skipped
+    section, why = _energy(measured, result, seconds, steady)
+    steps = f"{steady} steady steps ({result['steps'][skipped]} to {result['steps'][-1]})"
     section["interval"] = f"{steps}, {seconds:.1f} s"
-    section = dict.fromkeys(KEYS) | section | _states(found)
-    return section | {"reasons": {key: why.get(key) or why["*"] for key, value in section.items() if value is None}}
+    section = dict.fromkeys(KEYS) | section | _states(measured)
+    reasons = {}
+    for key, value in section.items():
+        if value is None:
+            reasons[key] = why.get(key) or why["*"]
+    return section | {"reasons": reasons}
 
 
 def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
@@ -107,73 +114,84 @@ def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
     return None
 
 
-def _energy(
-    found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int
-) -> tuple[dict[str, Any], dict[str, str]]:
+def _energy(nodes: Sequence[NodeEnergy], result: Result, seconds: float, steps: int) -> tuple[Section, dict[str, str]]:
     """Return energy and its sources, and the reasons for what is null; `*` is that of all other keys."""
-    has_gpus = found[0].header["platform"] != "cpu"
-    cpu, idle = total([one.cpu_joules for one in found]), total([one.idle_watts for one in found])
-    packages = [package for one in found for package in one.packages]
+    has_gpus = nodes[0].header["platform"] != "cpu"
+    cpu = total([node.cpu_joules for node in nodes])
+    idle = total([node.idle_watts for node in nodes])
+    packages = [package for node in nodes for package in node.packages]
     if has_gpus:
-        missing = [Measured(None, node.why["gpus"]) for node in found if not node.header["gpus"]]
-        counter = total(missing or [one.counter for one in packages])
-        power = total(missing or [one.power for one in packages])
+        # of a job on several nodes all must be known
+        missing = [Measured(None, node.why["gpus"]) for node in nodes if not node.header["gpus"]]
+        counter = total(missing or [package.counter for package in packages])
+        power = total(missing or [package.power for package in packages])
+        method = "gpu_power" if counter.joules is None else "gpu_counter"
     else:
         counter, power = cpu, Measured(None, cpu.why or "RAPL has a counter and no power")
-    energy = _chosen(counter, power, packages, min(one.hertz for one in found))
+        method = "cpu_rapl"
+    energy = _chosen(counter, power, packages, min(node.hertz for node in nodes))
     config = result["training_config"]
-    measured = {
+    values = {
         "joules": energy,
         "avg_watts": energy.per(seconds),
         "joules_per_token": energy.per(steps * config["global_batch_size"] * config["sequence_length"]),
-        **{"counter_joules": counter, "integrated_joules": power, "idle_watts": idle, "cpu_joules": cpu},
+        "counter_joules": counter,
+        "integrated_joules": power,
+        "idle_watts": idle,
+        "cpu_joules": cpu,
     }
-    method = ("gpu_counter" if counter.joules is not None else "gpu_power") if has_gpus else "cpu_rapl"
-    is_there = counter.joules is not None or power.joules is not None
-    why_no_state = NOT_REPORTED if packages else found[0].why.get("gpus", NO_GPU)
-    others = {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU, "*": why_no_state}
-    energies = {
-        **{name: one.joules for name, one in measured.items()},
-        "method": method if is_there else None,
-        "source": _source(method, found[0].header, packages, config["num_gpus"]) if is_there else None,
-        "gpu_count": _covered(packages) if has_gpus else None,
-    }
-    return energies, {name: one.why for name, one in measured.items()} | others
+    section: Section = {name: value.joules for name, value in values.items()}
+    why = {name: value.why for name, value in values.items()}
+    why |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU}
+    why["*"] = NOT_REPORTED if packages else nodes[0].why.get("gpus", NO_GPU)
+    section |= {"method": None, "source": None, "gpu_count": _covered(packages) if has_gpus else None}
+    if counter.joules is not None or power.joules is not None:
+        section["method"] = method
+        section["source"] = _source(method, nodes[0].header, packages, config["num_gpus"])
+    return section, why
 
 
 def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy], hertz: float) -> Measured:
     """Return the energy that counts: that of the counters if power confirms it, else that of the only source."""
     if counter.joules is None and power.joules is None:
         return Measured(None, "; ".join(dict.fromkeys((counter.why, power.why))))
+    # peaks between two samples would be lost
     if hertz < LEAST_HERTZ:
         return Measured(None, f"sampled {hertz:.1f} times a second, wanted {LEAST_HERTZ:g}: the machine is too busy")
-    for one in packages:
-        a, b = one.counter.joules, one.power.joules
-        if a is not None and b is not None and abs(a - b) > ENERGY_RELATIVE * b:
-            apart = f"its counter makes {a:,.0f} J and its power {b:,.0f} J (limit {100 * ENERGY_RELATIVE:g} %)"
-            return Measured(None, f"rejected: {one.name}: {apart}: one of them counts something else, such as one die")
-    return counter if counter.joules is not None else power
+    for package in packages:
+        counted, integrated = package.counter.joules, package.power.joules
+        if counted is None or integrated is None:
+            continue
+        if abs(counted - integrated) > ENERGY_RELATIVE * integrated:
+            apart = f"its counter makes {counted:,.0f} J and its power {integrated:,.0f} J"
+            limit = f"limit {100 * ENERGY_RELATIVE:g} %"
+            cause = "one of them counts something else, such as one die"
+            return Measured(None, f"rejected: {package.name}: {apart} ({limit}): {cause}")
+    # a counter misses nothing between two samples
+    return power if counter.joules is None else counter
 
 
-def _source(method: str, header: Mapping[str, Any], packages: Sequence[PackageEnergy], gpus: int) -> str:
+def _source(method: str, header: Header, packages: Sequence[PackageEnergy], gpus: int) -> str:
     if method == "cpu_rapl":
         names = ", ".join(package["name"] for package in header["packages"])
         return f"CPU RAPL counter of the processors ({names}), {NOT_THE_WALL}"
-    what = "GPU counter" if method == "gpu_counter" else "GPU power, integrated"
-    return f"{what}, {NOT_THE_WALL} ({header['library']}; {_covered(packages)} of {gpus} GPUs)"
+    kind = "GPU counter" if method == "gpu_counter" else "GPU power, integrated"
+    return f"{kind}, {NOT_THE_WALL} ({header['library']}; {_covered(packages)} of {gpus} GPUs)"
 
 
 def _covered(packages: Sequence[PackageEnergy]) -> int:
     """Return the number of GPUs with an energy."""
-    return sum(one.devices for one in packages if one.counter.joules or one.power.joules)
+    return sum(package.devices for package in packages if package.counter.joules or package.power.joules)
 
 
-def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
-    section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(one.hertz for one in found)}
-    for name in found[0].states:
-        values = np.concatenate([one.states[name] for one in found])
-        section[f"mean_{name}"] = float(values.mean()) if len(values) else None
-        section[f"max_{name}"] = float(values.max()) if len(values) else None
-    shares = [share for one in found for share in one.throttled]
+def _states(nodes: Sequence[NodeEnergy]) -> Section:
+    section: Section = {"samples": nodes[0].samples, "sample_hz": min(node.hertz for node in nodes)}
+    for name in nodes[0].states:
+        values = np.concatenate([node.states[name] for node in nodes])
+        section[f"mean_{name}"] = section[f"max_{name}"] = None
+        if len(values):
+            section[f"mean_{name}"] = float(values.mean())
+            section[f"max_{name}"] = float(values.max())
+    shares = [share for node in nodes for share in node.throttled]
     section["throttled_percent"] = largest(shares) if shares else None
     return section

@@ -28,6 +28,8 @@ from train.machine.gpu_state import (
 Value = TypeVar("Value")
 
 TOOL = "amd-smi"
+Entry = Mapping[str, Any]
+"""The JSON of one GPU from one command."""
 SOURCES = {
     "name": (("static", "asic", "market_name"),),
     "identifier": (("static", "bus", "bdf"),),
@@ -35,7 +37,8 @@ SOURCES = {
     "utilization_percent": (("metric", "usage", "gfx_activity"),),
     "power_watts": (("metric", "power", "socket_power"), ("metric", "power", "current_socket_power")),
     "power_cap_watts": (
-        *(("static", "limit", "ppt0", "socket_power_limit"), ("static", "limit", "socket_power")),
+        ("static", "limit", "ppt0", "socket_power_limit"),
+        ("static", "limit", "socket_power"),
         ("static", "limit", "current_power"),
     ),
     "max_power_cap_watts": (("static", "limit", "ppt0", "max_power_limit"), ("static", "limit", "max_power")),
@@ -52,8 +55,10 @@ MEMORY = {"memory_total_gb": "total_vram", "memory_used_gb": "used_vram"}
 VIOLATIONS = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
 """`<name>_violation_status` ACTIVE or NOT ACTIVE, `<name>_accumulated` in samples (ROCm 6.3 on, MI300 on)."""
 NOT_OF_AMD = {
-    **dict.fromkeys(("persistence", "compute_mode"), "AMD's driver has no such mode"),
-    **dict.fromkeys(("clock_limit_mhz", "default_clock_limit_mhz"), "AMD's tool shows the highest clock only"),
+    "persistence": "AMD's driver has no such mode",
+    "compute_mode": "AMD's driver has no such mode",
+    "clock_limit_mhz": "AMD's tool shows the highest clock only",
+    "default_clock_limit_mhz": "AMD's tool shows the highest clock only",
     "memory_reserved_gb": "AMD's tool does not show it",
 }
 
@@ -61,7 +66,10 @@ NOT_OF_AMD = {
 def states() -> tuple[GpuState, ...]:
     """Return all AMD GPUs that the driver shows here; raise GpuToolError if amd-smi does not answer."""
     static, metric = _gpus("static"), _gpus("metric")
-    return tuple(_state(index, {"static": static[index], "metric": metric.get(index, {})}) for index in sorted(static))
+    gpus = []
+    for index in sorted(static):
+        gpus.append(_state(index, {"static": static[index], "metric": metric.get(index, {})}))
+    return tuple(gpus)
 
 
 def _default_power_cap_watts(address: str | None) -> float | None:
@@ -72,38 +80,48 @@ def _default_power_cap_watts(address: str | None) -> float | None:
     if address is None:
         return None
     files = sysroot().glob(f"sys/bus/pci/devices/{address.lower()}/hwmon/hwmon*/power1_cap_default")
-    caps = [number(file.read_text()) for file in sorted(files)]
-    return next((cap / 1e6 for cap in caps if cap), None)
+    for file in sorted(files):
+        cap = number(file.read_text())
+        if cap:
+            return cap / 1e6
+    return None
 
 
-def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
+def _gpus(command: str) -> dict[int, Entry]:
     printed = output_of(TOOL, command, "--json")
     try:
         content = json.loads(printed)
     except ValueError as error:
         raise GpuToolError(f"{TOOL} {command} --json: got {printed[:120]!r}, wanted JSON") from error
-    listed = content.get("gpu_data") if isinstance(content, dict) else content
-    if isinstance(content, dict) and listed is None and "gpu" in content:
-        listed = [content]
-    found: dict[int, Mapping[str, Any]] = {}
-    for one in listed if isinstance(listed, list) else []:
-        if isinstance(one, dict) and isinstance(one.get("gpu"), int):  # entries without it are CPUs of an APU machine
-            found[one["gpu"]] = one
-    if not found and listed != []:
+    listed = content
+    if isinstance(content, dict) and "gpu_data" in content:
+        listed = content["gpu_data"]
+    elif isinstance(content, dict) and "gpu" in content:
+        listed = [content]  # of a machine with one GPU
+    entries: dict[int, Entry] = {}
+    for entry in listed if isinstance(listed, list) else []:
+        # entries without a number are CPUs of an APU machine
+        if isinstance(entry, dict) and isinstance(entry.get("gpu"), int):
+            entries[entry["gpu"]] = entry
+    if not entries and listed != []:
         raise GpuToolError(f"{TOOL} {command} --json: got {str(content)[:120]!r}, wanted a list of GPUs")
-    return found
+    return entries
 
 
-def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
-    active, counters = _throttling(content)
-    places = {name: [_at(content, *place) for place in known] for name, known in SOURCES.items()}
-    values: dict[str, Any] = {
-        **{name: _first(text if name in TEXTS else number, found) for name, found in places.items()},
-        **{name: gigabytes(_at(content, "metric", "mem_usage", key), MIB) for name, key in MEMORY.items()},
-        **{"ecc": _ecc(content), "partition": _partition(content)},
-        **{"throttle_reasons": active, "throttle_counters": counters},
-    }
-    reasons = NOT_OF_AMD | {name: f"{TOOL} does not say it of this board" for name in values if values[name] is None}
+def _state(index: int, content: Mapping[str, Entry]) -> GpuState:
+    values: dict[str, Any] = {}
+    # the tool's JSON has moved between releases, so each field has several places
+    for name, places in SOURCES.items():
+        convert: Callable[[Any], Any] = text if name in TEXTS else number
+        values[name] = _first(convert, [_at(content, *place) for place in places])
+    for name, key in MEMORY.items():
+        values[name] = gigabytes(_at(content, "metric", "mem_usage", key), MIB)
+    values["ecc"], values["partition"] = _ecc(content), _partition(content)
+    values["throttle_reasons"], values["throttle_counters"] = _throttling(content)
+    reasons = dict(NOT_OF_AMD)
+    for name, value in values.items():
+        if value is None:
+            reasons[name] = f"{TOOL} does not say it of this board"
     values["default_power_cap_watts"] = _default_power_cap_watts(values["identifier"])
     if values["default_power_cap_watts"] is None:
         reasons["default_power_cap_watts"] = "the kernel shows no power1_cap_default of this board"
@@ -112,7 +130,11 @@ def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
 
 def _first(convert: Callable[[Any], Value | None], candidates: Iterable[Any]) -> Value | None:
     """Return the first candidate that has a value."""
-    return next((found for one in candidates if (found := convert(one)) is not None), None)
+    for candidate in candidates:
+        value = convert(candidate)
+        if value is not None:
+            return value
+    return None
 
 
 def _at(content: Any, *keys: str) -> Any:
@@ -121,23 +143,25 @@ def _at(content: Any, *keys: str) -> Any:
     return content
 
 
-def _ecc(content: Mapping[str, Any]) -> str | None:
+def _ecc(content: Entry) -> str | None:
     """Return `Enabled` if any block has ECC."""
+    # each block of the chip has its own state
     blocks = _at(content, "static", "ras", "ecc_block_state")
     if not isinstance(blocks, Mapping) or not blocks:
         return None
     return "Enabled" if "ENABLED" in blocks.values() else "Disabled"
 
 
-def _partition(content: Mapping[str, Any]) -> str | None:
+def _partition(content: Entry) -> str | None:
     where = _at(content, "static", "partition")
     compute = text(_at(where, "compute_partition")) or text(_at(where, "accelerator_partition"))
     memory = text(_at(where, "memory_partition"))
     return "/".join(part for part in (compute, memory) if part) or None
 
 
-def _throttling(content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
+def _throttling(content: Entry) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
     throttle = _at(content, "metric", "throttle")
+    # from ROCm 6.3 on; before, one word for all reasons
     states = {name: text(_at(throttle, f"{name}_violation_status")) for name in VIOLATIONS}
     old = text(_at(content, "metric", "power", "throttle_status"))
     active: tuple[str, ...] | None = None
@@ -145,19 +169,24 @@ def _throttling(content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dic
         active = tuple(name for name, state in states.items() if state == "ACTIVE")
     elif old is not None:
         active = ("throttled",) if old == "THROTTLED" else ()
-    counted = {name: number(_at(throttle, f"{name}_accumulated")) for name in VIOLATIONS}
-    counted["accumulation_counter"] = number(_at(throttle, "accumulation_counter"))
-    known = {name: value for name, value in counted.items() if value is not None}
-    return active, known if "accumulation_counter" in known and len(known) > 1 else None
+    counters = {}
+    for name in VIOLATIONS:
+        count = number(_at(throttle, f"{name}_accumulated"))
+        if count is not None:
+            counters[name] = count
+    samples = number(_at(throttle, "accumulation_counter"))
+    if samples is None or not counters:
+        return active, None
+    return active, counters | {"accumulation_counter": samples}
 
 
 def processes(states: Sequence[GpuState]) -> Iterator[GpuProcess]:
     """Yield the processes that hold a GPU; raise GpuToolError if amd-smi does not answer."""
     for index, gpu in _gpus("process").items():
-        for one in gpu.get("process_list") or []:
-            info = one.get("process_info") if isinstance(one, Mapping) else None
-            if not isinstance(info, Mapping) or number(info.get("pid")) is None:
+        for entry in gpu.get("process_list") or []:
+            info = _at(entry, "process_info")
+            process_id = number(_at(info, "pid"))
+            if process_id is None:
                 continue  # "No running processes detected"
-            used = _at(info, "memory_usage", "vram_mem")
-            memory_gb = _first(gigabytes, (used, info.get("mem_usage")))
-            yield GpuProcess(int(number(info["pid"]) or 0), index, str(info.get("name")), memory_gb)
+            memory_gb = _first(gigabytes, (_at(info, "memory_usage", "vram_mem"), info.get("mem_usage")))
+            yield GpuProcess(int(process_id), index, str(info.get("name")), memory_gb)

@@ -67,11 +67,17 @@ def take_snapshot(platform: str, environ: Mapping[str, str] = os.environ, *, is_
     except GpuToolError as error:
         return Snapshot(time.monotonic(), state, why_no_gpus=str(error), why_no_processes=str(error))
     chosen = gpus.visible(reading, platform, environ)
-    ours = {None, *(gpu.index for gpu in chosen)}  # of a process whose GPU is unknown too
+    indices = {gpu.index for gpu in chosen}
+    # the process that started this one may have opened the GPU
+    ourselves = job_processes.ancestors()
     processes = reading.processes
     if processes is not None:
-        ourselves = job_processes.ancestors()  # the process that started this one may have opened the GPU
-        processes = tuple(one for one in processes if one.gpu in ours and one.process_id not in ourselves)
+        others = []
+        for process in processes:
+            is_here = process.gpu is None or process.gpu in indices
+            if is_here and process.process_id not in ourselves:
+                others.append(process)
+        processes = tuple(others)
     why = f"{reading.tool} lists none" if not chosen else ""
     return Snapshot(time.monotonic(), state, reading.tool, chosen, processes, why, reading.why_no_processes)
 
@@ -84,19 +90,22 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
 
     def note(name: str, value: Any, reason: str) -> None:
         values[name] = round(value, DECIMALS) if isinstance(value, float) else value
+        # no null without a reason
         if value is None:
             reasons[name] = reason
 
     note("gpu_tool", before.tool, before.why_no_gpus)
     note("gpu_count", len(before.gpus) if before.gpus else None, before.why_no_gpus)
     for names in LOWEST:
-        is_known = bool(_of_all(before.gpus, names[0]))
-        lowest = min(before.gpus, key=attrgetter(names[0])) if is_known else None
+        gpu = None
+        if _of_all(before.gpus, names[0]):
+            # all values of one line are of the same GPU, the slowest one
+            gpu = min(before.gpus, key=attrgetter(names[0]))
         for name in names:
-            note(name, getattr(lowest, name, None), _why(before, name))
+            note(name, getattr(gpu, name, None), _why(before, name))
     for name in WORDS:
-        words = sorted({text for gpu in before.gpus if (text := getattr(gpu, name)) is not None})
-        note(name, " or ".join(words) or None, _why(before, name))
+        words = {getattr(gpu, name) for gpu in before.gpus} - {None}
+        note(name, " or ".join(sorted(words)) or None, _why(before, name))
     used = max(_of_all(before.gpus, "memory_used_gb"), default=None)
     note("gpu_memory_used_gb", used, _why(before, "memory_used_gb"))
     note("other_processes", None if before.processes is None else len(before.processes), before.why_no_processes)
@@ -114,8 +123,10 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
 def _why(seen: Snapshot, name: str) -> str:
     if not seen.gpus:
         return seen.why_no_gpus
-    reasons = (gpu.reasons.get(name, "the tool does not say") for gpu in seen.gpus if getattr(gpu, name) is None)
-    return next(reasons, "not to be compared")
+    for gpu in seen.gpus:
+        if getattr(gpu, name) is None:
+            return gpu.reasons.get(name, "the tool does not say")
+    return "not to be compared"
 
 
 def _of_all(states: Sequence[GpuState], name: str) -> list[Any]:
@@ -126,12 +137,16 @@ def _of_all(states: Sequence[GpuState], name: str) -> list[Any]:
 
 def _throttled(before: Snapshot, after: Snapshot) -> dict[str, float] | None:
     """Return for each reason its share of the time between the snapshots, on the GPU with the highest share."""
+    # shares are of one and the same GPU
     if not before.gpus or [gpu.index for gpu in before.gpus] != [gpu.index for gpu in after.gpus]:
         return None
-    seconds = after.seconds - before.seconds
-    shares = [throttled_percent(one, two, seconds) for one, two in zip(before.gpus, after.gpus, strict=True)]
-    known = [share for share in shares if share is not None]
-    return largest(known) if len(known) == len(shares) else None
+    shares = []
+    for first, last in zip(before.gpus, after.gpus, strict=True):
+        share = throttled_percent(first, last, after.seconds - before.seconds)
+        if share is None:
+            return None
+        shares.append(share)
+    return largest(shares)
 
 
 def _text(file: Path) -> str | None:
@@ -141,9 +156,15 @@ def _text(file: Path) -> str | None:
         return None
 
 
+def _numa_balancing(top: Path) -> bool | None:
+    mode = _text(top / "proc/sys/kernel/numa_balancing")
+    return None if mode is None else mode != "0"
+
+
 def _governors(top: Path) -> str | None:
-    found = {_text(file) for file in top.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")}
-    return " or ".join(sorted(text for text in found if text is not None)) or None
+    files = top.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    governors = {_text(file) for file in files} - {None}
+    return " or ".join(sorted(map(str, governors))) or None
 
 
 def _limit(which: int, unit: float | None = None) -> float | None:
@@ -156,9 +177,13 @@ def _limit(which: int, unit: float | None = None) -> float | None:
 
 def _busy_percent(top: Path) -> float | None:
     first = _cpu_ticks(top)
-    time.sleep(BUSY_SAMPLE_SECONDS if first else 0)
+    if first:
+        time.sleep(BUSY_SAMPLE_SECONDS)
     spent = [after - before for before, after in zip(first, _cpu_ticks(top), strict=False)]
-    return 100 * (sum(spent) - sum(spent[3:5])) / sum(spent) if sum(spent) > 0 else None
+    if sum(spent) <= 0:
+        return None
+    idle = sum(spent[3:5])  # idle and iowait
+    return 100 * (sum(spent) - idle) / sum(spent)
 
 
 def _cpu_ticks(top: Path) -> list[int]:
@@ -167,12 +192,14 @@ def _cpu_ticks(top: Path) -> list[int]:
 
 
 def _swap_used_gb(top: Path) -> float | None:
-    lines = dict(line.split(":", 1) for line in (_text(top / "proc/meminfo") or "").splitlines() if ":" in line)
+    sizes = {}
+    for line in (_text(top / "proc/meminfo") or "").splitlines():
+        name, _, size = line.partition(":")
+        sizes[name] = size.removesuffix("kB").strip()
     try:
-        total, free = (int(lines[key].split()[0]) for key in ("SwapTotal", "SwapFree"))
+        return (int(sizes["SwapTotal"]) - int(sizes["SwapFree"])) / KIB_PER_GB
     except (KeyError, ValueError):
         return None
-    return (total - free) / KIB_PER_GB
 
 
 def _shared_memory_gb(top: Path) -> float | None:
@@ -185,7 +212,7 @@ def _shared_memory_gb(top: Path) -> float | None:
 
 MACHINE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "numa_balancing": (
-        lambda top: {None: None, "0": False}.get(_text(top / "proc/sys/kernel/numa_balancing"), True),
+        _numa_balancing,
         "this kernel has no /proc/sys/kernel/numa_balancing",
     ),
     "numa_nodes": (

@@ -98,6 +98,7 @@ def sysroot() -> Path:
 def run_tool(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a vendor's tool, whatever its exit code; raise GpuToolError if it cannot be run or does not end."""
     try:
+        # names of processes may hold any bytes
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TOOL_TIMEOUT_SECONDS, check=False
         )
@@ -127,6 +128,7 @@ def number(value: Any) -> float | None:
     """
     if isinstance(value, Mapping):
         value = value.get("value")
+    # True is an int
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -150,8 +152,11 @@ def text(value: Any) -> str | None:
 
 def largest(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the largest share of each throttle reason over the GPUs, in percent."""
-    names = sorted({name for one in shares for name in one})
-    return {name: round(max(one.get(name, 0.0) for one in shares), 3) for name in names}
+    most: dict[str, float] = {}
+    for of_gpu in shares:
+        for reason, share in of_gpu.items():
+            most[reason] = max(round(share, 3), most.get(reason, 0.0))
+    return dict(sorted(most.items()))
 
 
 def throttled_percent(before: GpuState, after: GpuState, seconds: float) -> dict[str, float] | None:
@@ -163,6 +168,7 @@ def throttled_percent(before: GpuState, after: GpuState, seconds: float) -> dict
     first, last = before.throttle_counters, after.throttle_counters
     if first is None or last is None or seconds <= 0:
         return None
+    # a driver may report other counters after an update
     grown = {name: last[name] - first[name] for name in last if name in first}
     if min(grown.values(), default=0.0) < 0:
         return None

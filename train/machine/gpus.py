@@ -11,7 +11,7 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from train.machine import amd_smi, nvidia_smi
@@ -45,11 +45,11 @@ def installed(platform: str) -> str | None:
 def read(platform: str) -> GpuReading:
     """Return the reading of the tool of `nvd` or `amd`; raise GpuToolError if it is missing or does not answer."""
     tool, states, processes = READERS[platform]
-    found = states()
+    gpus = states()
     try:
-        return GpuReading(tool, found, tuple(processes(found)))
+        return GpuReading(tool, gpus, tuple(processes(gpus)))
     except GpuToolError as error:
-        return GpuReading(tool, found, None, str(error))
+        return GpuReading(tool, gpus, None, str(error))
 
 
 def visible(reading: GpuReading, platform: str, environ: Mapping[str, str]) -> tuple[GpuState, ...]:
@@ -60,27 +60,31 @@ def visible(reading: GpuReading, platform: str, environ: Mapping[str, str]) -> t
     """
     chosen = reading.gpus
     for level in VISIBLE[platform]:
-        wanted = next((environ[name] for name in level if name in environ), None)
-        if wanted is not None:
-            chosen = _selected(wanted, chosen)
+        for name in level:
+            if name in environ:
+                chosen = _selected(environ[name], chosen)
+                break
     return chosen
 
 
 def _selected(wanted: str, gpus: Sequence[GpuState]) -> tuple[GpuState, ...]:
-    found: list[GpuState] = []
-    for one in (part.strip() for part in wanted.split(",")):
-        if re.fullmatch(r"[+-]?\d*", one):
-            named = [gpus[int(one)]] if one.isdecimal() and int(one) < len(gpus) else []
-            if not named:
+    chosen: list[GpuState] = []
+    for part in wanted.split(","):
+        word = part.strip()
+        if re.fullmatch(r"[+-]?\d*", word):
+            # CUDA takes what stands before the first bad number
+            if not word.isdecimal() or int(word) >= len(gpus):
                 break
+            named = gpus[int(word)]
         else:
-            named = [gpu for gpu in gpus if (gpu.identifier or "").startswith(one)][:1]
-            if not named:
+            matching = [gpu for gpu in gpus if (gpu.identifier or "").startswith(word)]
+            if not matching:
                 return tuple(gpus)
-        if named[0] in found:
+            named = matching[0]
+        if named in chosen:
             return ()
-        found += named
-    return tuple(found)
+        chosen.append(named)
+    return tuple(chosen)
 
 
 def has_torch() -> bool:
@@ -90,15 +94,20 @@ def has_torch() -> bool:
 
 def count(platform: str) -> int | None:
     """Return the number of visible GPUs, 0 where neither torch nor a tool can tell; None on the cpu platform."""
-    return detect.visible_gpus(platform) if platform == "cpu" or has_torch() else len(_listed(platform))
+    # torch is what the job itself will see
+    if platform == "cpu" or has_torch():
+        return detect.visible_gpus(platform)
+    return len(_listed(platform))
 
 
 def device(platform: str) -> str | None:
     """Return the short name (B200) of the visible GPUs; None on the cpu platform and for unknown ones."""
     if platform == "cpu" or has_torch():
         return detect.visible_device(platform)
-    known = [find_device(gpu.name or "", gpu.memory_total_gb) for gpu in _listed(platform)]
-    names = {short_name(one) if one else None for one in known}
+    names = set()
+    for gpu in _listed(platform):
+        known = find_device(gpu.name or "", gpu.memory_total_gb)
+        names.add(short_name(known) if known else None)
     return names.pop() if len(names) == 1 else None
 
 
@@ -119,11 +128,15 @@ def capacity_gb(config: RunConfig) -> tuple[float | None, str]:
     if config.platform == "cpu":
         return cpu_capacity_gb(config.ranks_per_node)
     try:
-        found = visible(read(config.platform), config.platform, os.environ)
+        gpus = visible(read(config.platform), config.platform, os.environ)
     except GpuToolError as error:
         return None, str(error)
-    sizes = [gpu.memory_total_gb - (gpu.memory_reserved_gb or 0.0) for gpu in found if gpu.memory_total_gb is not None]
-    return min(sizes, default=None), next((gpu.name for gpu in found if gpu.name), config.platform)
+    sizes = []
+    for gpu in gpus:
+        if gpu.memory_total_gb is not None:
+            sizes.append(gpu.memory_total_gb - (gpu.memory_reserved_gb or 0.0))
+    names = [gpu.name for gpu in gpus if gpu.name]
+    return min(sizes, default=None), names[0] if names else config.platform
 
 
 def threads_of_a_rank(config: RunConfig) -> int:
@@ -138,9 +151,10 @@ def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:
     `memory.limit_in_bytes`). RLIMIT_AS applies to each process by itself, and to address space, which is larger than
     the resident set. Memory of other processes is not subtracted. `root` is the parent of /proc and /sys (for tests).
     """
-    limits = {"physical memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), **_cgroup_limits(root)}
-    source = min(limits, key=lambda name: limits[name])
+    limits = {"physical memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")} | _cgroup_limits(root)
+    source = min(limits, key=limits.__getitem__)
     share = limits[source] / ranks
+    # a process may map more than it keeps in memory, so a limit above the share says nothing
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY and address_space < share:
         return address_space / BYTES_PER_GB, "RLIMIT_AS of each process"
@@ -150,8 +164,10 @@ def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:
 def _cgroup_limits(root: Path) -> dict[str, int]:
     """Return the limits of this process's memory control group and its parents, by file; a container may hide some."""
     listing = root / "proc" / "self" / "cgroup"
+    if not listing.exists():
+        return {}
     limits: dict[str, int] = {}
-    for line in listing.read_text().splitlines() if listing.exists() else []:
+    for line in listing.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             files = _up_the_tree(root / "sys/fs/cgroup", path, "memory.max")
@@ -159,11 +175,17 @@ def _cgroup_limits(root: Path) -> dict[str, int]:
             files = _up_the_tree(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
         else:
             continue
-        limits |= {str(file): int(text) for file in files if (text := file.read_text().strip()) != "max"}
+        for file in files:
+            text = file.read_text().strip()
+            if text != "max":
+                limits[str(file)] = int(text)
     return limits
 
 
-def _up_the_tree(mount: Path, path: str, name: str) -> Iterator[Path]:
+def _up_the_tree(mount: Path, path: str, name: str) -> list[Path]:
+    """Return the files of a group and its parents; a container may hide where in the tree it is."""
     inside = PurePosixPath(path.lstrip("/"))
-    folders = [mount] if ".." in inside.parts else [mount / inside, *(mount / above for above in inside.parents)]
-    return (folder / name for folder in folders if (folder / name).exists())
+    folders = [mount]
+    if ".." not in inside.parts:
+        folders = [mount / inside, *(mount / above for above in inside.parents)]
+    return [folder / name for folder in folders if (folder / name).exists()]

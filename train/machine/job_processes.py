@@ -41,7 +41,9 @@ class SuiteProcess:
     @property
     def job(self) -> str | None:
         """Name of the job that started the process."""
-        return self.marker.split(":", 3)[3] if self.marker and self.marker.count(":") >= 3 else None
+        if self.marker is None or self.marker.count(":") < 3:
+            return None
+        return self.marker.split(":", 3)[3]
 
     @property
     def is_left_behind(self) -> bool:
@@ -50,6 +52,10 @@ class SuiteProcess:
             return False
         namespace, launcher, started, _ = self.marker.split(":", 3)
         return namespace == _namespace() and launcher.isdecimal() and _started(int(launcher)) != started
+
+    def is_alive(self) -> bool:
+        """Check that the process still runs; another one that got its id since has another start time."""
+        return _started(self.process_id) == self.started
 
 
 def marker(job: str) -> str:
@@ -69,7 +75,9 @@ def look_up(process_id: int) -> SuiteProcess | None:
         name = (folder / "comm").read_text(errors="replace").strip()
     except OSError:
         return None
+    # a thread of the kernel and a zombie have no command line
     command = " ".join(words) or f"[{name}]"
+    # escape sequences in a name would reach the terminal
     printable = "".join(letter if letter.isprintable() else "?" for letter in command)
     return SuiteProcess(process_id, started, user_id, printable, _marker_of(folder))
 
@@ -77,20 +85,20 @@ def look_up(process_id: int) -> SuiteProcess | None:
 def left_behind() -> Iterator[SuiteProcess]:
     """Yield this user's processes that jobs left behind, by process id."""
     for process_id in sorted(int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()):
-        found = look_up(process_id)
-        if found and found.is_left_behind and found.user_id == os.getuid():
-            yield found
+        process = look_up(process_id)
+        if process is not None and process.is_left_behind and process.user_id == os.getuid():
+            yield process
 
 
 def ancestors() -> set[int]:
     """Return the ids of this process and its ancestors."""
-    found: set[int] = set()
+    process_ids: set[int] = set()
     process_id = os.getpid()
-    while process_id and process_id not in found:
-        found.add(process_id)
+    while process_id and process_id not in process_ids:
+        process_ids.add(process_id)
         fields = _stat(process_id)
         process_id = int(fields[1]) if fields else 0
-    return found
+    return process_ids
 
 
 def _marker_of(folder: Path) -> str | None:
@@ -98,7 +106,11 @@ def _marker_of(folder: Path) -> str | None:
         environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return None  # another user's process
-    return next((entry.partition("=")[2] for entry in environment if entry.startswith(f"{MARKER}=")), None)
+    for entry in environment:
+        name, _, value = entry.partition("=")
+        if name == MARKER:
+            return value
+    return None
 
 
 def _namespace() -> str:
@@ -109,7 +121,9 @@ def _namespace() -> str:
 def _started(process_id: int) -> str | None:
     """Return the start time, field 22 of stat; None if the process is gone or a zombie."""
     fields = _stat(process_id)
-    return None if not fields or fields[0] in ("Z", "X") else fields[19]
+    if not fields or fields[0] in ("Z", "X"):
+        return None
+    return fields[19]
 
 
 def _stat(process_id: int) -> list[str]:

@@ -57,12 +57,8 @@ MEMORY = {
 """In MiB."""
 ACTIVE = "clocks_event_reasons.active"
 COUNTER = "clocks_event_reasons_counters."
-COUNTERS = tuple(
-    COUNTER + name
-    for name in (
-        *("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
-    )
-)
+SLOWDOWNS = ("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+COUNTERS = tuple(COUNTER + name for name in SLOWDOWNS)
 """In microseconds since the driver was loaded."""
 OLDER_NAMES = {ACTIVE: "clocks_throttle_reasons.active", "enforced.power.limit": "power.limit"}
 """Names of these fields in older drivers: before 535, and before the enforced limit was shown."""
@@ -93,9 +89,11 @@ def throttle_names(mask: str) -> tuple[str, ...] | None:
         bits = int(mask, 16)
     except ValueError:
         return None
-    known = [name for bit, name in THROTTLE_BITS.items() if bits & bit]
+    names = [name for bit, name in THROTTLE_BITS.items() if bits & bit]
     rest = bits & ~sum(THROTTLE_BITS)
-    return (*known, *([hex(rest)] if rest else []))
+    if rest:
+        names.append(hex(rest))
+    return tuple(names)
 
 
 def _query(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -105,8 +103,10 @@ def _query(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
         asked = [field for field in wanted if field not in unknown]
         done = run_tool(TOOL, "--query-gpu=" + ",".join(asked), FORMAT)
         refused = set(_INVALID_FIELD.findall(done.stdout + done.stderr)) & set(asked)
+        # some drivers refuse a field and exit with 0
         if done.returncode == 0 and not refused:
             return asked, [line for line in done.stdout.splitlines() if line.strip()]
+        # a driver without a board answers with an error
         if "No devices were found" in done.stdout + done.stderr:
             return asked, []
         if not refused:
@@ -118,34 +118,41 @@ def _query(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _state(asked: Sequence[str], line: str) -> GpuState:
+    # no value of these fields has a comma
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(asked):
         raise GpuToolError(f"{TOOL}: got {line!r}, wanted {len(asked)} values: {', '.join(asked)}")
     row = dict(zip(asked, cells, strict=True))
-    row = {field: row[older] for field, older in OLDER_NAMES.items() if older in row} | row
-    values: dict[str, Any] = {
-        **{name: number(row.get(field)) for field, name in NUMBERS.items()},
-        **{name: text(row.get(field)) for field, name in TEXTS.items()},
-        **{name: gigabytes(row.get(field), MIB) for field, name in MEMORY.items()},
-    }
-    active = throttle_names(row.get(ACTIVE, ""))
-    counted = {field.removeprefix(COUNTER): number(row.get(field)) for field in COUNTERS}
-    counters = {name: value for name, value in counted.items() if value is not None}
-    fields = {**NUMBERS, **TEXTS, **MEMORY, ACTIVE: "throttle_reasons"}
-    reasons = {
-        name: f"{TOOL} says {row[field]!r}" if field in row else f"this driver's {TOOL} does not know {field}"
-        for field, name in fields.items()
-        if (active if field == ACTIVE else values[name]) is None
-    }
+    for field, older in OLDER_NAMES.items():
+        if older in row:
+            row.setdefault(field, row[older])
+    values: dict[str, Any] = {}
+    reasons = {"performance_level": "NVIDIA has none"}
+
+    def note(field: str, name: str, value: Any) -> None:
+        values[name] = value
+        if value is None:
+            said = f"{TOOL} says {row[field]!r}" if field in row else f"this driver's {TOOL} does not know {field}"
+            reasons[name] = said
+
+    for field, name in NUMBERS.items():
+        note(field, name, number(row.get(field)))
+    for field, name in TEXTS.items():
+        note(field, name, text(row.get(field)))
+    for field, name in MEMORY.items():
+        note(field, name, gigabytes(row.get(field), MIB))
+    note(ACTIVE, "throttle_reasons", throttle_names(row.get(ACTIVE, "")))
+    counters = {}
+    for field in COUNTERS:
+        count = number(row.get(field))
+        if count is not None:
+            counters[field.removeprefix(COUNTER)] = count
     if not counters:
         reasons["throttle_counters"] = f"this driver's {TOOL} has no {COUNTER}*"
-    reasons["performance_level"] = "NVIDIA has none"
     index = number(row["index"])
     if index is None:
         raise GpuToolError(f"{TOOL}: got {line!r}, wanted a number of the GPU first")
-    return GpuState(
-        "nvd", int(index), **values, throttle_reasons=active, throttle_counters=counters or None, reasons=reasons
-    )
+    return GpuState("nvd", int(index), **values, throttle_counters=counters or None, reasons=reasons)
 
 
 def processes(states: Sequence[GpuState]) -> Iterator[GpuProcess]:

@@ -52,15 +52,18 @@ SHOWN = {
 """Devices of a platform, by their names in the table of devices."""
 
 
-def lower_bound_gb(found: MemoryEstimate) -> float:
+def lower_bound_gb(needs: MemoryEstimate) -> float:
     """Return the least memory, GB (1e9 bytes), that a job of this estimate can need."""
-    return LOWER_BOUND * found.total_gb
+    return LOWER_BOUND * needs.total_gb
 
 
-def terms_text(found: MemoryEstimate) -> str:
+def terms_text(needs: MemoryEstimate) -> str:
     """Return the terms of an estimate as text: `weights 16.1, gradients 32.1, ...` in GB."""
-    terms = ((name.removesuffix("_gb"), size) for name, size in vars(found).items() if name.endswith("_gb"))
-    return ", ".join(f"{name} {size:.1f}" for name, size in terms if size is not None)
+    terms = []
+    for name, size in vars(needs).items():
+        if name.endswith("_gb") and size is not None:
+            terms.append(f"{name.removesuffix('_gb')} {size:.1f}")
+    return ", ".join(terms)
 
 
 def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacity_gb: float) -> list[Change]:
@@ -70,18 +73,21 @@ def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacit
     GBS, SL, precision and the number of GPUs stay. A set whose settings contain all those of another one is left out.
     An empty list means that no combination fits.
     """
-    found: list[Change] = []
-    for change in sorted(
-        _changes(config, framework, spec), key=lambda one: (len(one), [ORDER.index(setting) for setting, _ in one])
-    ):
-        if any(dict(smaller).keys() <= dict(change).keys() for smaller in found):
+    fitting: list[Change] = []
+    changes = list(_changes(config, framework, spec))
+    # few changes first; among as few, those that change least of the training
+    changes.sort(key=lambda change: (len(change), [ORDER.index(setting) for setting, _ in change]))
+    for change in changes:
+        settings = dict(change)
+        # a change that fits is not offered again with more changes
+        if any(dict(smaller).keys() <= settings.keys() for smaller in fitting):
             continue
-        changed = _changed(config, spec, dict(change))
+        changed = _changed(config, spec, settings)
         if changed and estimate(changed, framework, spec).total_gb <= usable_gb(capacity_gb, config.platform):
-            found.append(change)
-        if len(found) == MOST_SUGGESTIONS:
+            fitting.append(change)
+        if len(fitting) == MOST_SUGGESTIONS:
             break
-    return found
+    return fitting
 
 
 def change_text(change: Change) -> str:
@@ -96,10 +102,14 @@ def _changes(config: RunConfig, framework: str, spec: ModelSpec) -> Iterator[Cha
         "RECOMPUTE": _after(("none", "selective", "full"), config.recompute),
         "OPTIMIZER_STATE": _after(("fp32", "bf16"), config.optimizer_state),
     }
-    layer = ("EP", config.expert_parallel_size) if spec.num_experts else ("TP", config.tensor_parallel_size)
-    for key, size in (layer, ("PP", config.pipeline_parallel_size)):
+    sizes = {"PP": config.pipeline_parallel_size}
+    if spec.num_experts:
+        sizes["EP"] = config.expert_parallel_size
+    else:
+        sizes["TP"] = config.tensor_parallel_size
+    for key, size in sizes.items():
         if key in frameworks.of(framework).parallelism:
-            values[key] = [str(n) for n in range(size + 1, config.num_gpus + 1) if n % size == 0]
+            values[key] = [str(number) for number in range(2 * size, config.num_gpus + 1, size)]
     choices = [[None, *values.get(key, ())] for key in ORDER]
     for combination in itertools.product(*choices):
         yield tuple((key, value) for key, value in zip(ORDER, combination, strict=True) if value is not None)
@@ -116,6 +126,7 @@ def _changed(config: RunConfig, spec: ModelSpec, change: dict[str, str]) -> RunC
     tensor, pipeline = config.tensor_parallel_size, config.pipeline_parallel_size
     data_parallel, rest = divmod(config.num_gpus, tensor * pipeline * config.context_parallel_size)
     heads = spec.num_attention_heads, spec.num_query_groups
+    # each stage has as many layers, and each tensor-parallel rank as many heads
     if rest or spec.num_layers % pipeline or any(count % tensor for count in heads):
         return None
     if any(count % config.expert_parallel_size for count in (spec.num_experts, data_parallel)):
@@ -132,18 +143,25 @@ def refusal(job: Job, capacity: float | None) -> str | None:
     """
     if job.config.fit == "ignore" or capacity is None or job.framework not in FRAMEWORKS:
         return None
-    found = estimate(job.config, job.framework, job.spec)
-    needed = lower_bound_gb(found)
+    estimated = estimate(job.config, job.framework, job.spec)
+    # only what cannot fit is refused: the estimate may be too high by what the lower bound leaves out
+    needed = lower_bound_gb(estimated)
     if needed <= capacity:
         return None
-    split = "EP" if job.spec.num_experts else "TP"
-    more = "more GPUs with EP" if split == "EP" and split in frameworks.of(job.framework).parallelism else "more GPUs"
-    remedy = f"no MBS, RECOMPUTE, OPTIMIZER_STATE, {split} or PP fits: use {more}, a lower SL, or MODEL_SIZE=proxy"
-    if changes := changes_that_fit(job.config, job.framework, job.spec, capacity):
-        remedy = f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
+    changes = changes_that_fit(job.config, job.framework, job.spec, capacity)
+    if changes:
+        texts = [change_text(change) for change in changes]
+        remedy = f"should fit: {', or '.join(texts)} (on both sides of a comparison)"
+    else:
+        split, more = "TP", "more GPUs"
+        if job.spec.num_experts:
+            split = "EP"
+            if split in frameworks.of(job.framework).parallelism:
+                more = "more GPUs with EP"
+        remedy = f"no MBS, RECOMPUTE, OPTIMIZER_STATE, {split} or PP fits: use {more}, a lower SL, or MODEL_SIZE=proxy"
     return (
         f"predicted, not run: at least {needed:.1f} GB are needed of a device with {capacity:.1f} GB "
-        f"(estimate, GB: {terms_text(found)}); {remedy}; FIT=ignore starts it anyway"
+        f"(estimate, GB: {terms_text(estimated)}); {remedy}; FIT=ignore starts it anyway"
     )
 
 
@@ -155,25 +173,28 @@ def devices_of(*platforms: str) -> list[Device]:
 
 def fit_row(job: Job, devices: Sequence[Device]) -> list[str]:
     """Return the GB that a job needs, and for each device `fits`, `may not fit`, or the settings that would fit."""
-    found = estimate(job.config, job.framework, job.spec)
-    return [f"{found.total_gb:.1f}", *(_verdict(job, device) for device in devices)]
+    estimated = estimate(job.config, job.framework, job.spec)
+    return [f"{estimated.total_gb:.1f}", *(_verdict(job, device) for device in devices)]
 
 
 def _verdict(job: Job, device: Device) -> str:
     config = replace(job.config, platform=next(name for name, shown in SHOWN.items() if device.name in shown))
-    found = estimate(config, job.framework, job.spec)
+    estimated = estimate(config, job.framework, job.spec)
     capacity = device_capacity_gb(device, config.platform)
-    if found.total_gb <= usable_gb(capacity, config.platform):
+    if estimated.total_gb <= usable_gb(capacity, config.platform):
         return "fits"
     changes = changes_that_fit(config, job.framework, job.spec, capacity)
-    may = "may not fit" if lower_bound_gb(found) <= capacity else "no"
+    may = "may not fit" if lower_bound_gb(estimated) <= capacity else "no"
     return f"{may}; {change_text(changes[0])}" if changes else may
 
 
 def terminal_table(jobs: Iterable[Job]) -> str | None:
     """Return the table of the jobs of one platform for a terminal; None for a CPU and for jobs without a formula."""
     first = {(job.framework, job.model): job for job in jobs if job.framework in FRAMEWORKS}
-    if not first or (platform := next(iter(first.values())).config.platform) not in SHOWN:
+    if not first:
+        return None
+    platform = next(iter(first.values())).config.platform
+    if platform not in SHOWN:
         return None
     devices = devices_of(platform)
     lines = [f"memory of one GPU by the estimate, GB; not measured; {LAYERS}:"]
@@ -215,10 +236,10 @@ def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> Iterator[str]:
         needed, ranks = host_gb(job), job.config.ranks_per_node
         line = f"{name} about {needed:.1f} GB for {ranks} {'rank' if ranks == 1 else 'ranks'}"
         if not is_here:
-            line += ", of an unknown amount (the plan is for another machine)"
-        elif needed > has:
-            other = "" if frameworks.of(job.framework).has_megatron_layers else "FRAMEWORK=mega or "
-            line = f"warning: {line} of {has:.1f} GB ({source}); the machine has less: use {other}one with more memory"
+            yield f"{line}, of an unknown amount (the plan is for another machine)"
+        elif needed <= has:
+            yield f"{line} of {has:.1f} GB ({source})"
         else:
-            line += f" of {has:.1f} GB ({source})"
-        yield line
+            # mega draws its weights in parts, hf has the whole model on the host
+            other = "" if frameworks.of(job.framework).has_megatron_layers else "FRAMEWORK=mega or "
+            yield f"warning: {line} of {has:.1f} GB ({source}); the machine has less: use {other}one with more memory"

@@ -39,24 +39,27 @@ def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot | N
         return seen, warnings(config.platform, seen, config.nodes)
 
     looked, why = attempt(look)
-    seen, here = looked or (None, [f"{NOT_READ_BEFORE}: {why}"])
-    found = [*earlier, *here]
-    if found and config.strict:
-        raise ConfigError(f"STRICT=1: {'; '.join(found)}; fix this, or set STRICT=0 to only record it in the result")
-    for line in found:
+    # what only reports must not stop a job
+    seen, lines = looked or (None, [f"{NOT_READ_BEFORE}: {why}"])
+    disturbing = [*earlier, *lines]
+    if disturbing and config.strict:
+        raise ConfigError(
+            f"STRICT=1: {'; '.join(disturbing)}; fix this, or set STRICT=0 to only record it in the result"
+        )
+    for line in disturbing:
         print(f"warning: {line}", file=sys.stderr)
-    return seen, found
+    return seen, disturbing
 
 
 def with_conditions(
     result: dict[str, Any],
     config: RunConfig,
     seen: Snapshot | None,
-    found: list[str],
+    disturbing: list[str],
     *,
     is_interrupted: bool = False,
 ) -> dict[str, Any]:
-    """Return the result of a job that has just ended with its conditions and the warnings `found` before it.
+    """Return the result of a job that has just ended with its conditions and the warnings `disturbing` before it.
 
     After an interrupt there is no second snapshot, because the user is waiting.
     """
@@ -64,13 +67,16 @@ def with_conditions(
     def read() -> tuple[dict[str, Any], list[str]]:
         if seen is None:
             return schema.unknown("conditions", NOT_READ_BEFORE), []
-        then = None if is_interrupted else conditions.take_snapshot(config.platform, is_before=False)
+        # the user is waiting, and a reading takes seconds
+        if is_interrupted:
+            return conditions.section(seen, None), []
+        then = conditions.take_snapshot(config.platform, is_before=False)
         section = conditions.section(seen, then)
-        return section, after(then, section["throttled_percent"]) if then else []
+        return section, after(then, section["throttled_percent"])
 
-    now, why = attempt(read)
-    section, lines = now or (schema.unknown("conditions", why), [f"conditions: {why}"])
-    new = [line for line in (*found, *lines) if line not in result["warnings"]]
+    read_now, why = attempt(read)
+    section, lines = read_now or (schema.unknown("conditions", why), [f"conditions: {why}"])
+    new = [line for line in (*disturbing, *lines) if line not in result["warnings"]]
     return result | {"warnings": result["warnings"] + new, "conditions": section}
 
 
@@ -82,11 +88,13 @@ def warnings(platform: str, seen: Snapshot, nodes: int = 1) -> list[str]:
         return of_cores
     if not seen.gpus:
         return [f"gpu: the conditions are unknown: {seen.why_no_gpus}; see ./shell/gpu.sh", *of_cores]
-    of_gpus = [
-        f"gpu {gpu.index}: {text.format(**_facts(gpu))}" for gpu in seen.gpus for holds, text in GPU if holds(gpu)
-    ]
-    of_host = [f"machine: {text.format(**state)}" for holds, text in HOST_OF_GPUS if holds(state)]
-    return [*_processes(seen.processes or ()), *of_gpus, *_differing(seen.gpus), *of_host, *of_cores]
+    lines = list(_processes(seen.processes or ()))
+    for gpu in seen.gpus:
+        facts = _facts(gpu)
+        lines += [f"gpu {gpu.index}: {text.format(**facts)}" for holds, text in GPU if holds(gpu)]
+    lines += _differing(seen.gpus)
+    lines += [f"machine: {text.format(**state)}" for holds, text in HOST_OF_GPUS if holds(state)]
+    return lines + of_cores
 
 
 def _above(value: float | None, limit: float) -> bool:
@@ -107,11 +115,11 @@ def _slowed(gpu: GpuState) -> str:
 
 def _facts(gpu: GpuState) -> dict[str, Any]:
     """Return the fields of a GPU for the texts of GPU, with the command that raises its power cap."""
-    watts = gpu.max_power_cap_watts if gpu.default_power_cap_watts is None else gpu.default_power_cap_watts
-    to_raise = (
-        f"nvidia-smi -i {gpu.index} -pl {watts or 0:g}" if gpu.vendor == "nvd" else "rocm-smi --resetpoweroverdrive"
-    )
-    return {**vars(gpu), "to_raise_cap": to_raise, "level": _level(gpu), "slowed": _slowed(gpu)}
+    watts = gpu.default_power_cap_watts
+    if watts is None:
+        watts = gpu.max_power_cap_watts or 0.0
+    to_raise = f"nvidia-smi -i {gpu.index} -pl {watts:g}" if gpu.vendor == "nvd" else "rocm-smi --resetpoweroverdrive"
+    return vars(gpu) | {"to_raise_cap": to_raise, "level": _level(gpu), "slowed": _slowed(gpu)}
 
 
 GPU: tuple[tuple[Callable[[GpuState], bool], str], ...] = (
@@ -201,31 +209,36 @@ CORES: MachineRules = (
 
 def after(seen: Snapshot, throttled: dict[str, float] | None) -> list[str]:
     """Return one line for each slowdown of the GPUs during the job; `throttled` is in percent of the time."""
-    active = sorted({reason for gpu in seen.gpus for reason in gpu.throttle_reasons or ()} & SLOWDOWNS)
-    slow = {name: share for name, share in (throttled or {}).items() if name in SLOWDOWNS and share >= 1}
-    lines = [
-        f"gpu: slowed down for {share:.0f} % of the job ({name}); look at the cooling" for name, share in slow.items()
-    ]
-    return lines or [f"gpu: slowed down after the job ({', '.join(active)}); look at the cooling"] * bool(active)
+    lines = []
+    for reason, share in (throttled or {}).items():
+        if reason in SLOWDOWNS and share >= 1:
+            lines.append(f"gpu: slowed down for {share:.0f} % of the job ({reason}); look at the cooling")
+    active = {reason for gpu in seen.gpus for reason in gpu.throttle_reasons or ()} & SLOWDOWNS
+    if active and not lines:
+        lines.append(f"gpu: slowed down after the job ({', '.join(sorted(active))}); look at the cooling")
+    return lines
 
 
 def _processes(processes: Sequence[GpuProcess]) -> Iterator[str]:
-    for one in processes[:MOST_PROCESSES]:
-        found = job_processes.look_up(one.process_id)
-        whose = f", {found.user}" if found else ""
-        size = "memory" if one.memory_gb is None else f"{one.memory_gb:.1f} GB"
-        where = "a GPU" if one.gpu is None else f"GPU {one.gpu}"
-        is_ours = found is not None and found.is_left_behind
-        left = "; a job of this suite left it behind: ./shell/gpu.sh --end-ours" if is_ours else ""
-        name = one.name.rsplit("/", 1)[-1]
-        yield f"gpu: process {one.process_id} ({name}{whose}) holds {size} of {where}{left}"
+    # a machine with eight ranks of somebody else would fill the screen
+    for holder in processes[:MOST_PROCESSES]:
+        who = holder.name.rsplit("/", 1)[-1]
+        size = "memory" if holder.memory_gb is None else f"{holder.memory_gb:.1f} GB"
+        where = "a GPU" if holder.gpu is None else f"GPU {holder.gpu}"
+        left = ""
+        process = job_processes.look_up(holder.process_id)
+        if process is not None:
+            who += f", {process.user}"
+            if process.is_left_behind:
+                left = "; a job of this suite left it behind: ./shell/gpu.sh --end-ours"
+        yield f"gpu: process {holder.process_id} ({who}) holds {size} of {where}{left}"
     more = len(processes) - MOST_PROCESSES
     if more > 0:
         yield f"gpu: {more} more {'process holds' if more == 1 else 'processes hold'} GPUs; see ./shell/gpu.sh"
 
 
 def _differing(gpus: Sequence[GpuState]) -> Iterator[str]:
-    for name, what, unit in (("power_cap_watts", "power caps", "W"), ("max_sm_clock_mhz", "highest clocks", "MHz")):
-        values = sorted({value for gpu in gpus if (value := getattr(gpu, name)) is not None})
-        if values and _below(values[0], values[-1]):
-            yield f"gpu: {what} differ, {values[0]:g} to {values[-1]:g} {unit}; the slowest holds up all others"
+    for name, title, unit in (("power_cap_watts", "power caps", "W"), ("max_sm_clock_mhz", "highest clocks", "MHz")):
+        values = {getattr(gpu, name) for gpu in gpus} - {None}
+        if values and _below(min(values), max(values)):
+            yield f"gpu: {title} differ, {min(values):g} to {max(values):g} {unit}; the slowest holds up all others"

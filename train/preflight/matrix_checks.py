@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -73,6 +74,7 @@ def check(matrix: Matrix) -> None:
     an output.
     """
     output = matrix.config.output_dir
+    # a name of the suite may be that of a file of the user, which would be replaced
     require_ours(store.is_result, *(job.result_path for job in matrix.most_jobs))
     require_ours(is_status, output / NAME)
     require_ours(is_matrix_log, output / "logs" / "matrix.log")
@@ -84,19 +86,22 @@ def check(matrix: Matrix) -> None:
 
 def _check_space(matrix: Matrix) -> None:
     config = matrix.config
-    needs = {config.output_dir: ("OUTPUT_DIR", len(matrix.most_jobs) * OUTPUT_BYTES_PER_JOB)}
-    missing = {data_prefix(config, model): model for model in config.models}
-    data = sum(bytes_needed(config, model) or 0 for path, model in missing.items() if not bin_path(path).exists())
+    needs = {"OUTPUT_DIR": (config.output_dir, len(matrix.most_jobs) * OUTPUT_BYTES_PER_JOB)}
+    models = {data_prefix(config, model): model for model in config.models}
+    data = 0
+    for prefix, model in models.items():
+        if not bin_path(prefix).exists():
+            data += bytes_needed(config, model) or 0
     if data:  # about; as far as it is known
-        needs[config.data_dir] = ("DATA_DIR", data)
-    by_disk: dict[int, int] = {}
-    for folder, (key, needed) in needs.items():
+        needs["DATA_DIR"] = config.data_dir, data
+    by_disk: Counter[int] = Counter()
+    for key, (folder, needed) in needs.items():
         there = existing(folder)
         disk = there.stat().st_dev
-        by_disk[disk] = by_disk.get(disk, 0) + needed
-        if (
-            not there.is_dir() or not os.statvfs(there).f_blocks or not os.access(there, os.W_OK)
-        ):  # /proc and /sys have no space
+        # OUTPUT_DIR and DATA_DIR may share a disk
+        by_disk[disk] += needed
+        has_blocks = bool(os.statvfs(there).f_blocks)  # /proc and /sys have none
+        if not there.is_dir() or not has_blocks or not os.access(there, os.W_OK):
             raise ConfigError(f"{key}={folder}: cannot be written; use a folder on a disk, e.g. {key}=output")
         free = shutil.disk_usage(there).free
         if free < by_disk[disk]:
@@ -115,15 +120,20 @@ def bytes_needed(config: RunConfig, model: str) -> int | None:
     if config.dataset == "synth":
         tokens = config.samples * SYNTH_TOKENS_PER_DOCUMENT if config.samples else tokens_needed(config)
         return tokens * SYNTH_BYTES_PER_TOKEN
-    if config.dataset in HUB_DATASETS:
-        of_one = TEXT_BYTES_PER_DOCUMENT.get(config.dataset)
-        of_samples = config.samples * of_one if config.samples and of_one else None
-        text = of_samples if config.samples else tokens_needed(config) * TEXT_BYTES_PER_TOKEN[1]
-    elif is_pair(config.dataset):
+    if is_pair(config.dataset):
         return 0
+    if config.dataset not in HUB_DATASETS:
+        text = 0.0
+        for path in text_paths(config.dataset):
+            text += path.stat().st_size * PACKED_RATIO.get(path.suffix, 1)
+    elif not config.samples:
+        text = tokens_needed(config) * TEXT_BYTES_PER_TOKEN[1]
+    elif config.dataset in TEXT_BYTES_PER_DOCUMENT:
+        text = config.samples * TEXT_BYTES_PER_DOCUMENT[config.dataset]
     else:
-        text = sum(path.stat().st_size * PACKED_RATIO.get(path.suffix, 1) for path in text_paths(config.dataset))
-    return None if text is None else int(text + 2 * text / TEXT_BYTES_PER_TOKEN[0] * ID_BYTES)
+        return None
+    # the parts and the pair, whose ids are most where a token has the fewest bytes
+    return int(text + 2 * text / TEXT_BYTES_PER_TOKEN[0] * ID_BYTES)
 
 
 def _print_forecast(matrix: Matrix) -> None:
@@ -131,12 +141,15 @@ def _print_forecast(matrix: Matrix) -> None:
         print(f"note: {note}", file=sys.stderr)
     ahead = outlook(matrix)
     least = len(ahead.done) + len(ahead.left)
-    most = least + len(ahead.possible)
-    jobs = f"{least} to {most} jobs" if ahead.possible else f"{least} job{'' if least == 1 else 's'}"
-    rule = "" if matrix.rule.is_fixed else f"; {matrix.rule.text()}"
-    print(f"plan: {jobs}, {len(ahead.done)} with an ok result already{rule}", file=sys.stderr)
-    seconds, how = matrix_seconds(ahead.left, ahead.possible)
+    line = f"plan: {least}"
+    if ahead.possible:
+        line += f" to {least + len(ahead.possible)}"
+    line += f" job{'' if line == 'plan: 1' else 's'}, {len(ahead.done)} with an ok result already"
+    if not matrix.rule.is_fixed:
+        line += f"; {matrix.rule.text()}"
+    print(line, file=sys.stderr)
     if ahead.left:
+        seconds, how = matrix_seconds(ahead.left, ahead.possible)
         print(f"time: {_expected(seconds)} ({how})", file=sys.stderr)
     for line in (*memory_lines(ahead.left), *_machine_lines(matrix, ahead.left)):
         print(line, file=sys.stderr)
@@ -148,47 +161,54 @@ def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> Iterator[str]:
     is_here = matrix.config.launcher != "slurm" and bool(gpus.count(platform))
     yield from host_memory_lines(jobs, is_here=is_here)
     if is_here and gpus.has_torch():
-        if of_driver := ready.driver_line(platform):
+        of_driver = ready.driver_line(platform)
+        if of_driver:
             yield of_driver
         refused = (line for job in jobs for line in ready.without_engine(job.config, job.framework))
-        yield from dict.fromkeys(f"warning: {line}" for line in refused)
+        for line in dict.fromkeys(refused):
+            yield f"warning: {line}"
 
 
 def _expected(seconds: tuple[float, float] | None) -> str:
     if seconds is None:
         return "unknown"
-    least, most = map(duration, seconds)
+    least, most = duration(seconds[0]), duration(seconds[1])
     return f"about {least}" if least == most else f"at least {least}, at most {most}"
 
 
 def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[tuple[float, float] | None, str]:
-    """Return the least and the most seconds expected, or None if unknown, and the basis of the forecast.
+    """Return the least and the most seconds expected of one job or more, or None if unknown, and the basis of this.
 
     The least is that of `jobs`, the most that of `possible` jobs too; cooldown is included. Jobs of a kind that this
     machine has not run yet are assumed to take the average of the others.
     """
-    if not jobs:
-        return None, "nothing to do"
     config = jobs[0].config
     earlier = _earlier(config.output_dir)
-    seconds_of = {
-        job.kind: earlier.get(_work(job.framework, job.model, job.config.model_size, job.config.asked()))
-        for job in jobs
-    }
-    measured = [seconds for job in jobs if (seconds := seconds_of[job.kind]) is not None]
+    measured: dict[tuple[str, str], float] = {}
+    count = 0
+    for job in jobs:
+        work = _work(job.framework, job.model, job.config.model_size, job.config.asked())
+        if work in earlier:
+            measured[job.kind] = earlier[work]
+            count += 1
     if measured:
-        average = sum(measured) / len(measured)
-        how = f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
-        expected = {job.kind: seconds_of.get(job.kind) or average for job in (*jobs, *possible)}
+        # of each job, so that a kind with more runs weighs more
+        average = sum(measured.get(job.kind, 0.0) for job in jobs) / count
+        how = f"from earlier results on this machine, jobs measured: {count} of {len(jobs)}"
+        expected = {job.kind: measured.get(job.kind) or average for job in (*jobs, *possible)}
     else:
         tflops, how = _share_of_peak(config)
         if tflops is None:
             return None, how
-        tokens, devices = config.train_iterations * config.tokens_per_step, config.num_gpus
-        flops = {job.kind: job.spec.flops_per_token(config.sequence_length) for job in (*jobs, *possible)}
-        expected = {kind: tokens * each / (devices * tflops * 1e12) for kind, each in flops.items()}
-    least, more = (sum(expected[job.kind] + config.cooldown_seconds for job in some) for some in (jobs, possible))
-    least -= config.cooldown_seconds
+        rate = config.num_gpus * tflops * 1e12
+        expected = {}
+        for job in (*jobs, *possible):
+            flops = config.train_iterations * config.tokens_per_step * job.spec.flops_per_token(config.sequence_length)
+            expected[job.kind] = flops / rate
+    cooldown = config.cooldown_seconds
+    # there is no pause before the first job
+    least = sum(expected[job.kind] + cooldown for job in jobs) - cooldown
+    more = sum(expected[job.kind] + cooldown for job in possible)
     return (least, least + more), how
 
 
@@ -198,14 +218,17 @@ def _share_of_peak(config: RunConfig) -> tuple[float | None, str]:
     The formula counts every framework's work alike; start and compilation are not in it.
     """
     no_result = "no earlier result of these jobs on this machine"
-    if config.platform == "cpu" or config.launcher == "slurm":
-        why = "a CPU has no peak here" if config.platform == "cpu" else "Slurm selects the nodes"
-        return None, f"{no_result}, and {why}"
+    if config.platform == "cpu":
+        return None, f"{no_result}, and a CPU has no peak here"
+    if config.launcher == "slurm":
+        return None, f"{no_result}, and Slurm selects the nodes"
     short = gpus.device(config.platform)
     device = named(short) if short else None
     if device is None:
         return None, f"{no_result}, and its GPUs are missing, different or not in utils/hardware/devices.py"
-    precision = "fp4" if config.precision == "fp8" and config.fp8_recipe in FOUR_BITS else config.precision
+    precision = config.precision
+    if precision == "fp8" and config.fp8_recipe in FOUR_BITS:
+        precision = "fp4"
     peak: float | None = getattr(device, f"dense_{precision}_tflops", None)
     if peak is None:
         return None, f"{no_result}, and no dense {precision} peak of {device.name} is kept"
@@ -236,18 +259,23 @@ def _work(framework: str, model: str, model_size: str, settings: Mapping[str, An
 
 def memory_lines(jobs: Sequence[Job]) -> Iterator[str]:
     """Yield a line for each framework and model: its memory on one device, as a warning if the device has less."""
-    capacity, source = capacity_gb(jobs[0].config) if jobs else (None, "")
+    if not jobs:
+        return
+    capacity, source = capacity_gb(jobs[0].config)
     for job in {job.kind: job for job in jobs}.values():
         name = f"memory: {job.framework} {job.model}"
         if job.framework not in FRAMEWORKS:
             yield f"{name} unknown (no formula for this framework yet)"
             continue
         needed = estimate(job.config, job.framework, job.spec).total_gb
+        problem = refusal(job, capacity)
         if capacity is None:
             line = f"{name} about {needed:.1f} GB, of an unknown amount"
-        elif why := refusal(job, capacity) or (advice(job, capacity) if needed > capacity else None):
-            line = f"warning: {name}: {why}"
+        elif problem or needed > capacity:
+            line = f"warning: {name}: {problem or advice(job, capacity)}"
         else:
             line = f"{name} about {needed:.1f} GB of {capacity:.1f} GB"
-        layers = f"; {LAYERS}" if reads(job.framework, "layers") and job.config.platform != "cpu" else ""
-        yield f"{line} ({source}){layers}"
+        line += f" ({source})"
+        if reads(job.framework, "layers") and job.config.platform != "cpu":
+            line += f"; {LAYERS}"
+        yield line

@@ -63,7 +63,8 @@ def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.e
     if not packages or config.platform == "cpu":
         return  # another environment, or nothing is compiled at run time
     compiler = environ.get("CC")
-    if not any(shutil.which(one, path=environ.get("PATH")) for one in ([compiler] if compiler else COMPILERS)):
+    names = [compiler] if compiler else COMPILERS
+    if not any(shutil.which(name, path=environ.get("PATH")) for name in names):
         looked = f"CC={compiler}" if compiler else ", ".join(COMPILERS)
         raise ConfigError(
             f"machine: no C compiler ({looked}) on PATH, which torch.compile needs; as root: apt-get install gcc"
@@ -138,12 +139,14 @@ def driver_line(platform: str) -> str | None:
     if built_for is None:
         return None  # another torch; detection of the platform refuses it
     try:
-        found = {gpu.driver_version for gpu in gpus.read(platform).gpus} - {None}
+        drivers = {gpu.driver_version for gpu in gpus.read(platform).gpus} - {None}
     except GpuToolError as error:
         return f"note: driver: version unknown ({error}); {stack} {built_for} is not held against it"
-    version = _numbers(built_for)
-    least = next((least for start, least in LEAST[platform].items() if version[: len(start)] == start), None)
-    for driver in sorted(filter(None, found)):
+    least = None
+    for start, oldest in LEAST[platform].items():
+        if _numbers(built_for)[: len(start)] == start:
+            least = oldest
+    for driver in sorted(map(str, drivers)):
         if least is None:
             return f"note: driver: {driver_name} {driver} with {stack} {built_for}: no row in train/preflight/ready.py"
         if driver == python_platform.release():  # amd-smi's answer for the amdgpu of the kernel itself

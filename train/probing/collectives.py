@@ -31,6 +31,8 @@ from utils.settings.config import ROOT
 
 SIZES = {"cpu": tuple(2**power for power in (20, 22, 24, 26)), "cuda": tuple(2**power for power in range(20, 31, 2))}
 """Bytes of the larger of input and output of a rank, by the kind of device."""
+Row = dict[str, Any]
+"""One collective of one size, as a row of the file."""
 TIMEOUT_SECONDS = 600
 LEAST_ROUNDS, MOST_ROUNDS = 6, 200
 
@@ -46,18 +48,22 @@ OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor, Any], Any]] = {
 
 def bus_gb_per_second(name: str, size: int, seconds: float, ranks: int) -> float:
     """Return the bus bandwidth of one call, in GB/s."""
-    return size / seconds / 1e9 * (2 if name == "all_reduce" else 1) * (ranks - 1) / ranks
+    # an all-reduce is a reduce-scatter and an all-gather
+    passes = 2 if name == "all_reduce" else 1
+    return passes * size / seconds / 1e9 * (ranks - 1) / ranks
 
 
-def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | None) -> list[dict[str, Any]]:
+def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | None) -> list[Row]:
     """Return the rows of the file for `ranks` processes of this machine; raise RuntimeError with the reason."""
     if ranks < 2:
         raise RuntimeError("one rank has nothing to exchange")
-    environ = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+    environ = dict(os.environ)
+    if threads is not None:
+        environ["OMP_NUM_THREADS"] = str(threads)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "rows.json"
-        command = [*launcher, "-m", __name__, platform, str(seconds), str(found)]
+        rows = Path(folder) / "rows.json"
+        command = [*launcher, "-m", __name__, platform, str(seconds), str(rows)]
         try:
             ended = subprocess.run(
                 command, cwd=ROOT, env=environ, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
@@ -66,7 +72,7 @@ def on_this_machine(platform: str, ranks: int, seconds: float, threads: int | No
             raise RuntimeError(f"the ranks did not end within {TIMEOUT_SECONDS} s") from error
         if ended.returncode:
             raise RuntimeError(f"torchrun ended with exit code {ended.returncode}")
-        return list(json.loads(found.read_text(encoding="utf8")))
+        return list(json.loads(rows.read_text(encoding="utf8")))
 
 
 def world() -> tuple[int, int]:
@@ -74,19 +80,22 @@ def world() -> tuple[int, int]:
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
-def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
+def in_this_world(platform: str, seconds: float) -> list[Row]:
     """Return the rows for the processes of torchrun: of all together, and of several nodes also those of one node.
 
     Every process calls it; `seconds` is that of number 0, which alone gets the rows.
     """
     rank, ranks = world()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
-    device = torch.device("cpu")
-    if platform != "cpu":
+    # the other ranks wait here while number 0 measures its own device
+    timeout = timedelta(hours=2)
+    if platform == "cpu":
+        device = torch.device("cpu")
+        dist.init_process_group("gloo", timeout=timeout)
+    else:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
-    of_gpu: dict[str, Any] = {} if platform == "cpu" else {"device_id": device}  # else torch guesses it, and warns
-    dist.init_process_group("gloo" if platform == "cpu" else "nccl", timeout=timedelta(hours=2), **of_gpu)
+        dist.init_process_group("nccl", timeout=timeout, device_id=device)  # else torch guesses it, and warns
     plan = [seconds]
     dist.broadcast_object_list(plan, src=0)
     rows = list(_rows(device, plan[0], ranks // local))
@@ -97,7 +106,7 @@ def in_this_world(platform: str, seconds: float) -> list[dict[str, Any]]:
     return rows if rank == 0 else []
 
 
-def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -> Iterator[dict[str, Any]]:
+def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -> Iterator[Row]:
     ranks, sizes = dist.get_world_size(group), SIZES[device.type]
     for name in OPERATIONS:
         for size in sizes:
@@ -107,7 +116,10 @@ def _rows(device: torch.device, seconds: float, nodes: int, group: Any = None) -
             times = _rounds(run, device, group, seconds / len(OPERATIONS) / len(sizes))
             middle = statistics.median(times)
             yield {
-                **{"name": name, "bytes": whole.nbytes, "ranks": ranks, "nodes": nodes},
+                "name": name,
+                "bytes": whole.nbytes,
+                "ranks": ranks,
+                "nodes": nodes,
                 "seconds": float(f"{middle:.6g}"),
                 "spread_percent": spread_percent(times),
                 "bus_gb_per_second": short(bus_gb_per_second(name, whole.nbytes, middle, ranks)),
@@ -118,21 +130,27 @@ def _rounds(run: Callable[[], Any], device: torch.device, group: Any, seconds: f
     """Return the seconds of each round, those of the slowest rank; all ranks do the same number of rounds."""
     warm = [_timed(run, device, group) for _ in range(3)][-1]
     wanted = min(MOST_ROUNDS, max(LEAST_ROUNDS, int(seconds / max(warm, 1e-6))))
+    # each rank has its own clock, and one round more of one rank would wait for ever
     count = torch.tensor(wanted, device=device)
     dist.all_reduce(count, op=dist.ReduceOp.MIN, group=group)
+    # a collective ends when its slowest rank ends
     times = torch.tensor([_timed(run, device, group) for _ in range(int(count))], dtype=torch.float64, device=device)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=group)
-    return [float(one) for one in times]
+    return times.tolist()
 
 
 def _timed(run: Callable[[], Any], device: torch.device, group: Any) -> float:
     dist.barrier(group)
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    wait()
+    _wait(device)
     start = time.perf_counter()
     run()
-    wait()
+    _wait(device)
     return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def measured(function: Callable[[], Any], seconds: float) -> list[float]:
     """Return the seconds of a call in each block, LEAST_BLOCKS or more, after some that do not count."""
     timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
     times: list[float] = []
+    # quartiles of fewer blocks have no meaning
     while len(times) < LEAST_BLOCKS:
         times += timer.blocked_autorange(min_run_time=seconds).times
     return times
@@ -58,14 +59,18 @@ def rate(device: torch.device, precision: str, seconds: float) -> dict[str, Any]
 
     Raises RuntimeError or AttributeError where device or torch do not support the precision.
     """
-    shapes = [(edge, edge, edge) for edge in SIZES[device.type]] + [LLAMA_8B] * (device.type == "cuda")
+    shapes = [(edge, edge, edge) for edge in SIZES[device.type]]
+    if device.type == "cuda":
+        shapes.append(LLAMA_8B)
     tried = {shape: rounds(device, precision, shape, seconds / 2 / len(shapes)) for shape in shapes}
     fastest = max(tried, key=lambda shape: statistics.median(tried[shape]))
     held = rounds(device, precision, fastest, seconds / 2)
+    # clocks fall while a device warms up, so only the second half is its sustained rate
     warm = held[len(held) // 2 :]
     mean = statistics.fmean(warm)
+    best = max(max(blocks) for blocks in [held, *tried.values()])
     return {
-        "best_tflops": short(max(rate for found in (held, *tried.values()) for rate in found)),
+        "best_tflops": short(best),
         "sustained_tflops": short(mean),
         "spread_percent": round(100 * statistics.pstdev(warm) / mean, 2),
         "shape": list(fastest),
@@ -92,9 +97,9 @@ def multiplication(shape: Sequence[int], device: torch.device, precision: str) -
         raise NotImplementedError("a CPU has no fp8 matrix multiply here")
     is_cdna3 = getattr(torch.cuda.get_device_properties(device), "gcnArchName", "").startswith("gfx94")
     kind = torch.float8_e4m3fnuz if is_cdna3 else torch.float8_e4m3fn  # fnuz on CDNA 3, OCP on all others
-    one = torch.ones((), device=device)
+    scale = torch.ones((), device=device)
     a, b = left.to(kind), right.to(kind).t()
-    return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    return lambda: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
 
 
 def attention(device: torch.device, seconds: float) -> dict[str, Any]:
@@ -102,6 +107,7 @@ def attention(device: torch.device, seconds: float) -> dict[str, Any]:
     batch, heads, tokens, width = shape = ATTENTION[device.type]
     query, key, value = (torch.randn(shape, device=device, dtype=torch.bfloat16) for _ in range(3))
     times = measured(lambda: scaled_dot_product_attention(query, key, value, is_causal=True), seconds)
+    # two products of 2 x tokens^2 x width, of which a causal mask needs half
     flops = 2.0 * batch * heads * tokens * tokens * width
     rate = flops / statistics.median(times) / 1e12
     return {"tflops": short(rate), "spread_percent": spread_percent(times), "shape": list(shape)}
@@ -140,9 +146,12 @@ def _case(device: torch.device, name: str) -> tuple[Callable[[], Any], int]:
     if name == HOST_TO_DEVICE:
         if device.type == "cpu":
             raise NotImplementedError("the device of the cpu platform is the host")
+        # a copy from memory that may be paged out goes through a buffer of the driver
         source = torch.ones(HOST_BYTES // 4).pin_memory()
         target = torch.empty_like(source, device=device)
         return lambda: target.copy_(source, non_blocking=True), HOST_BYTES
     size = array_bytes(device)
     a, b, c = (torch.full((size // 4,), 1.5, device=device) for _ in range(3))
-    return (lambda: a.copy_(b)) if name == COPY else (lambda: torch.add(b, c, alpha=SCALAR, out=a)), size
+    if name == COPY:
+        return lambda: a.copy_(b), size
+    return lambda: torch.add(b, c, alpha=SCALAR, out=a), size

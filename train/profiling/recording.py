@@ -54,9 +54,11 @@ class StepRecording:
         """Stop the tool, write its files, and wait for all ranks; a file that cannot be written has a reason."""
         import torch
 
+        # the training is measured; a lost profile must not lose it
         _, why = attempt(self.stop_tool)
         if why:
             self.miss(self.name, why)
+        # a rank that goes on would measure a step while another one writes
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
 
@@ -97,11 +99,11 @@ def gather_files(recording: StepRecording) -> list[Files]:
     is_recorded = recording.profile.has_rank(recording.rank)
     mine = Files(recording.rank, recording.trace, recording.reasons) if is_recorded else None
     distributed = torch.distributed
-    found: list[Files | None] = [mine]
+    of_ranks: list[Files | None] = [mine]
     if distributed.is_initialized() and distributed.get_world_size() > 1:
-        found = [None] * distributed.get_world_size()
-        distributed.all_gather_object(found, mine)
-    return sorted((files for files in found if files is not None), key=lambda files: files.rank)
+        of_ranks = [None] * distributed.get_world_size()
+        distributed.all_gather_object(of_ranks, mine)
+    return sorted((files for files in of_ranks if files is not None), key=lambda files: files.rank)
 
 
 def write_profile(
@@ -113,16 +115,19 @@ def write_profile(
     measurements of the job do not depend on it.
     """
     mean = result["performance_metrics"]["avg_step_time_seconds"]
-    reasons = {name: why for one in files for name, why in one.reasons.items()}
+    reasons: dict[str, str] = {}
+    for recorded in files:
+        reasons |= recorded.reasons
     ranks = profile.ranks_of(result["training_config"]["num_gpus"])
-    traces = {one.rank: one.trace for one in files if one.trace is not None}
+    traces = {recorded.rank: recorded.trace for recorded in files if recorded.trace is not None}
     for rank in ranks:
         if rank not in traces:
             reasons.setdefault(f"rank{rank}", NO_FILE)
     if mean is None:
         reasons["unprofiled_step_seconds"] = "no step was measured"
+    # reasons for unknown settings are no settings
     settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
-    found = {
+    content = {
         "profile_version": profiling.VERSION,
         **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},
         "host": result["provenance"]["host"],
@@ -137,7 +142,7 @@ def write_profile(
         "reasons": reasons,
     }
     try:
-        store.write_json(found, folder / profiling.NAME, is_ours=profiling.is_profile)
+        store.write_json(content, folder / profiling.NAME, is_ours=profiling.is_profile)
     except (OSError, ForeignFileError) as error:
         return [f"profile: {profiling.NAME}: {getattr(error, 'strerror', None) or error}"]
     return []
@@ -145,6 +150,10 @@ def write_profile(
 
 def warnings_of(files: Sequence[Files]) -> list[str]:
     """Return a warning for each trace that is missing."""
-    return [
-        f"profile: {name}: {why}" for one in files for name, why in one.reasons.items() if name == f"rank{one.rank}"
-    ]
+    warnings = []
+    for recorded in files:
+        name = f"rank{recorded.rank}"
+        # a missing file of the allocator is no warning: a CPU never has one
+        if name in recorded.reasons:
+            warnings.append(f"profile: {name}: {recorded.reasons[name]}")
+    return warnings

@@ -72,6 +72,7 @@ class TorchRecording(StepRecording):
         if self._profiler is None:
             return
         self._profiler.stop()
+        # a full disk is known here first
         try:
             self.trace = write_trace(self._profiler, self.folder / f"{self.name}.json.gz")
         except (OSError, RuntimeError, ForeignFileError) as error:
@@ -100,7 +101,9 @@ def _profiler(*, with_memory: bool) -> Any:
     import torch
     from torch.profiler import ProfilerActivity
 
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
     # there is one cycle; `acc_events` only keeps torch from warning that events of earlier ones are dropped
     return torch.profiler.profile(
         activities=activities, record_shapes=True, profile_memory=with_memory, acc_events=True
@@ -201,18 +204,20 @@ class RocprofRecording(StepRecording):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
-            tool = subprocess.Popen(
-                [
-                    *(ROCPROFV3, "--attach", str(os.getpid()), "--attach-sync-output"),
-                    *("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace"),
-                    *("--marker-trace", "--rccl-trace", "--output-format", "pftrace", "csv"),
-                    *("--output-directory", str(folder), "--output-file", self.name),
-                ],
-                stdin=subprocess.PIPE,
-            )
+            command = [ROCPROFV3, "--attach", str(os.getpid()), "--attach-sync-output"]
+            command += [
+                "--kernel-trace",
+                "--hip-runtime-trace",
+                "--memory-copy-trace",
+                "--marker-trace",
+                "--rccl-trace",
+            ]
+            command += ["--output-format", "pftrace", "csv", "--output-directory", str(folder)]
+            tool = subprocess.Popen([*command, "--output-file", self.name], stdin=subprocess.PIPE)
         except OSError as error:
             self.miss(self.name, f"{ROCPROFV3} cannot be started: {error}")
             return
+        # it attaches from outside and says nothing when it has
         wait_until(lambda: _is_attached() or tool.poll() is not None, ATTACH_SECONDS)
         if _is_attached():
             self._tool = tool

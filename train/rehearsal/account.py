@@ -26,6 +26,8 @@ from utils.settings.config import RunConfig
 if TYPE_CHECKING:  # the process that reports needs no torch
     from train.rehearsal.one_rank import Steps
 
+Account = Mapping[str, Any]
+"""One row or map of the JSON."""
 VERSION = 1
 LABEL = "rehearsed, not measured"
 is_rehearsal = json_with("rehearsal_version", "peak_memory_gb")
@@ -51,6 +53,17 @@ NOT_COUNTED = {
     "idle": "a rehearsal has no clock",
 }
 """Kinds of time without a figure, with the reason."""
+TITLE = {
+    "GPUs": "num_gpus",
+    "TP": "tp",
+    "PP": "pp",
+    "EP": "ep",
+    "DP": "dp",
+    "MBS": "micro_batch_size",
+    "SL": "sequence_length",
+    "GA": "gradient_accumulation",
+}
+"""Settings in the title of the text, and their keys."""
 MOST_COLLECTIVES, MOST_READS = 8, 6
 LISTS = ("operators", "collectives", "host_reads", "stages")
 
@@ -62,8 +75,10 @@ def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str,
     rows: dict[type, list[dict[str, Any]]] = {Operator: [], Collective: [], HostRead: []}
     for event, count in steps.events(config).items():
         rows[type(event)].append(asdict(event) | {"count": count})
-    rows[Operator].sort(key=lambda row: (row["flops"] * row["count"], row["bytes"] * row["count"]), reverse=True)
-    rows[Collective].sort(key=lambda row: row["bytes"] * row["count"], reverse=True)
+    operators, collectives = rows[Operator], rows[Collective]
+    # those that cost most come first for a reader
+    operators.sort(key=lambda row: (row["flops"] * row["count"], row["bytes"] * row["count"]), reverse=True)
+    collectives.sort(key=lambda row: row["bytes"] * row["count"], reverse=True)
     return {
         "stage": stage,
         "rank": rank,
@@ -71,22 +86,32 @@ def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str,
         "peak_memory_gb": steps.peak_bytes / BYTES_PER_GB,
         "building_peak_memory_gb": steps.build_peak_bytes / BYTES_PER_GB,
         "memory_gb": {kind: size / BYTES_PER_GB for kind, size in steps.peak_by_kind.items()},
-        "flops": sum(row["flops"] * row["count"] for row in rows[Operator]),
-        "operators": rows[Operator],
-        "collectives": rows[Collective],
+        "flops": _per_step(operators, "flops"),
+        "operators": operators,
+        "collectives": collectives,
         "host_reads": rows[HostRead],
     }
 
 
+def _per_step(rows: Iterable[Account], key: str) -> int:
+    """Return the sum over all calls of a step."""
+    return sum(row[key] * row["count"] for row in rows)
+
+
 def of_job(
-    config: RunConfig, framework: str, model: str, ranks: Sequence[Mapping[str, Any]], device: Device | None
+    config: RunConfig, framework: str, model: str, ranks: Sequence[Account], device: Device | None
 ) -> dict[str, Any]:
     """Return the content of the JSON from the account of one rank of every pipeline stage."""
-    spec, fullest = config.spec(model), max(ranks, key=lambda rank: rank["peak_memory_gb"])
-    found, length = estimate(config, framework, spec), config.sequence_length
+    spec = config.spec(model)
+    # the rank that needs most decides whether a job fits
+    fullest = max(ranks, key=lambda rank: rank["peak_memory_gb"])
+    estimated = estimate(config, framework, spec)
+    length = config.sequence_length
     tokens = config.gradient_accumulation * config.micro_batch_size * length
     # the tensor-parallel ranks of a stage do the same work; data-parallel ranks have tokens of their own
     ran = config.tensor_parallel_size * config.context_parallel_size * sum(rank["flops"] for rank in ranks)
+    by_kind: dict[str, Any] = {kind: getattr(estimated, f"{kind}_gb") for kind in ESTIMATED}
+    by_kind["stage"] = estimated.stage
     return {
         "rehearsal_version": VERSION,
         "measured": False,
@@ -102,12 +127,12 @@ def of_job(
         "peak_memory_gb": fullest["peak_memory_gb"],
         "memory_gb": fullest["memory_gb"],
         "building_peak_memory_gb": max(rank["building_peak_memory_gb"] for rank in ranks),
-        "estimate_gb": found.total_gb - (found.process_gb or 0.0),
-        "estimate_by_kind_gb": {kind: getattr(found, f"{kind}_gb") for kind in ESTIMATED} | {"stage": found.stage},
+        "estimate_gb": estimated.total_gb - (estimated.process_gb or 0.0),
+        "estimate_by_kind_gb": by_kind,
         "flops_per_token": ran / tokens,
         "flops_per_token_full": spec.flops_per_token(length, causal=False),
         "flops_per_token_causal": spec.flops_per_token(length),
-        "host_reads_per_step": sum(read["count"] for read in fullest["host_reads"]),
+        "host_reads_per_step": _count(fullest["host_reads"]),
         **_roofline(ranks, device),
         "micro_batches_run": fullest["micro_batches_run"],
         "stages": [_short(rank, device) for rank in ranks],
@@ -118,16 +143,21 @@ def of_job(
     }
 
 
-def work_by_kind(operators: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def work_by_kind(operators: Sequence[Account]) -> dict[str, dict[str, int]]:
     """Return count, flops and bytes of a step by kind of operator."""
     kinds: dict[str, Counter[str]] = {}
-    for one in operators:
-        work = kinds.setdefault(one["kind"], Counter())
-        work.update({"count": one["count"], **{key: one[key] * one["count"] for key in ("flops", "bytes")}})
+    for operator in operators:
+        work = kinds.setdefault(operator["kind"], Counter())
+        count = operator["count"]
+        work.update(count=count, flops=operator["flops"] * count, bytes=operator["bytes"] * count)
     return {kind: dict(work) for kind, work in kinds.items()}
 
 
-def _roofline(ranks: Sequence[Mapping[str, Any]], device: Device | None) -> dict[str, Any]:
+def _count(rows: Iterable[Account]) -> int:
+    return sum(row["count"] for row in rows)
+
+
+def _roofline(ranks: Sequence[Account], device: Device | None) -> dict[str, Any]:
     """Return the figures of the stage that takes longest."""
     if device is None:
         return {"device": None, "roofline_seconds": None, "roofline_seconds_by_kind": None}
@@ -142,17 +172,18 @@ def _roofline(ranks: Sequence[Mapping[str, Any]], device: Device | None) -> dict
     }
 
 
-def _short(rank: Mapping[str, Any], device: Device | None) -> dict[str, Any]:
-    kept = {key: value for key, value in rank.items() if key not in ("operators", "collectives", "host_reads")}
-    reads = sum(read["count"] for read in rank["host_reads"])
-    sent = sum(one["bytes"] * one["count"] for one in rank["collectives"])
-    work = work_by_kind(rank["operators"])
-    seconds = None if device is None else seconds_by_kind(rank["operators"], device)
-    figures = {"host_reads_per_step": reads, "collective_bytes": sent, "work_by_kind": work}
-    return {**kept, **figures, "roofline_seconds_by_kind": seconds}
+def _short(rank: Account, device: Device | None) -> dict[str, Any]:
+    figures = {key: value for key, value in rank.items() if key not in ("operators", "collectives", "host_reads")}
+    figures["host_reads_per_step"] = _count(rank["host_reads"])
+    figures["collective_bytes"] = _per_step(rank["collectives"], "bytes")
+    figures["work_by_kind"] = work_by_kind(rank["operators"])
+    figures["roofline_seconds_by_kind"] = None
+    if device is not None:
+        figures["roofline_seconds_by_kind"] = seconds_by_kind(rank["operators"], device)
+    return figures
 
 
-def seconds_by_kind(operators: Iterable[Mapping[str, Any]], device: Device) -> dict[str, float]:
+def seconds_by_kind(operators: Iterable[Account], device: Device) -> dict[str, float]:
     """Return the least seconds of a step for each kind of operator.
 
     Products of 8-bit floats count at the FP8 peak, all others at the BF16 peak: of float32 the result is a lower bound
@@ -165,16 +196,19 @@ def seconds_by_kind(operators: Iterable[Mapping[str, Any]], device: Device) -> d
     return seconds
 
 
-def _seconds_once(operator: Mapping[str, Any], device: Device) -> float:
-    is_fp8 = any(dtype.startswith("float8") for dtype in operator["dtypes"])
-    tflops = (is_fp8 and device.dense_fp8_tflops) or device.dense_bf16_tflops
-    flops = operator["flops"] * (CAUSAL_SHARE if operator["kind"] == "attention" else 1)
+def _seconds_once(operator: Account, device: Device) -> float:
+    tflops, flops = device.dense_bf16_tflops, operator["flops"]
+    if device.dense_fp8_tflops and any(dtype.startswith("float8") for dtype in operator["dtypes"]):
+        tflops = device.dense_fp8_tflops
+    if operator["kind"] == "attention":
+        flops *= CAUSAL_SHARE
     return max(flops / (tflops * 1e12), operator["bytes"] / (device.memory_bandwidth_gb_per_second * 1e9))
 
 
-def as_json(content: Mapping[str, Any]) -> str:
+def as_json(content: Account) -> str:
     """Return the JSON without secrets, with one line for each operator."""
     lines = []
+    # a line for each operator, so that two rehearsals can be compared by diff
     for key, value in json_value(content).items():
         text = json.dumps(value, allow_nan=False)
         if key in LISTS and value:
@@ -183,9 +217,10 @@ def as_json(content: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def as_text(content: Mapping[str, Any]) -> str:
+def as_text(content: Account) -> str:
     """Return the report for a terminal."""
-    return "\n".join([_title(content), *_memory(content), *_work(content), *_communication(content)]) + "\n"
+    lines = [*_title(content), *_memory(content), *_work(content), *_communication(content)]
+    return "\n".join(lines) + "\n"
 
 
 def _digits(value: float) -> str:
@@ -193,64 +228,62 @@ def _digits(value: float) -> str:
     return f"{value:,.3f}" if value >= 1 or value == 0 else f"{value:.3g}"
 
 
-def _title(content: Mapping[str, Any]) -> str:
+def _title(content: Account) -> Iterator[str]:
     asked = content["settings"]
-    sizes = " ".join(f"{name.upper()} {asked[name]}" for name in ("tp", "pp", "ep", "dp"))
-    batch = (("MBS", "micro_batch_size"), ("SL", "sequence_length"), ("GA", "gradient_accumulation"))
-    settings = " ".join(f"{name} {asked[key]}" for name, key in batch)
-    kind = "rank" if content["platform"] == "cpu" else "GPU"
-    count = asked["num_gpus"]
-    devices = f"{count} {content['platform']} {kind}{'s' if count > 1 else ''}"
-    layers = ", torch's layers" if reads(content["framework"], "layers") else ""
-    layers += ", as many tokens for every expert" if content["experts"] else ""
-    return (
-        f"{LABEL.capitalize()}: {content['framework']} {content['model']} ({content['model_size']}) on {devices}, "
-        f"{sizes}, {settings}, {asked['precision']}{layers}\n"
-        f"All figures are of one step and, unless stated otherwise, of rank {content['rank']}, the fullest one."
-    )
+    settings = ", ".join(f"{name} {asked[key]}" for name, key in TITLE.items())
+    job = f"{content['framework']} {content['model']} ({content['model_size']}) on {content['platform']}"
+    yield f"{LABEL.capitalize()}: {job}, {settings}, {asked['precision']}"
+    if reads(content["framework"], "layers"):
+        yield "Layers are torch's, not TransformerEngine's."
+    if content["experts"]:
+        yield "Simplified: as many tokens for every expert."
+    yield f"All figures are of one step and, unless stated otherwise, of rank {content['rank']}, the fullest one."
 
 
-def _memory(content: Mapping[str, Any]) -> Iterator[str]:
-    peak, estimated, kinds = content["peak_memory_gb"], content["estimate_gb"], content["memory_gb"]
+def _memory(content: Account) -> Iterator[str]:
+    peak, estimated = content["peak_memory_gb"], content["estimate_gb"]
     share = round(100 * (estimated / peak - 1), 1) + 0.0  # no -0.0
     yield f"peak memory    {_digits(peak)} GB of tensors; estimate {_digits(estimated)} GB ({share:+.1f} %)"
-    yield "               " + ", ".join(f"{kind} {_digits(size)}" for kind, size in kinds.items() if size > 1e-4 * peak)
+    kinds = [f"{kind} {_digits(size)}" for kind, size in content["memory_gb"].items() if size > 1e-4 * peak]
+    yield f"               {', '.join(kinds)}"
     if content["building_peak_memory_gb"] > peak:
-        building = _digits(content["building_peak_memory_gb"])
-        yield f"               before the first step {building} GB: more than in a step"
+        yield f"               {_digits(content['building_peak_memory_gb'])} GB, more, before the first step"
     if len(content["stages"]) > 1:
-        stages = (f"{stage['rank']}: {_digits(stage['peak_memory_gb'])}" for stage in content["stages"])
-        yield f"               GB by rank, one of each pipeline stage: {', '.join(stages)}"
+        for stage in content["stages"]:
+            yield f"  stage {stage['stage']}      {_digits(stage['peak_memory_gb'])} GB, rank {stage['rank']}"
     device = content["device"]
     if device is not None:
         yield f"               one {device['name']} has {device['memory_gb']:.1f} GB"
 
 
-def _work(content: Mapping[str, Any]) -> Iterator[str]:
+def _work(content: Account) -> Iterator[str]:
     ran, full, causal = (_digits(content[f"flops_per_token{end}"] / 1e9) for end in ("", "_full", "_causal"))
     yield f"FLOPs          {ran} GFLOP a token, all ranks; formulas: {full} with full, {causal} with causal attention"
-    (shown,) = (stage for stage in content["stages"] if stage["rank"] == content["rank"])
-    seconds = shown["roofline_seconds_by_kind"] or {}
-    yield f"operators      {len(content['operators'])} different" + ("; least seconds by roofline" if seconds else "")
-    for kind, work in sorted(work_by_kind(content["operators"]).items(), key=lambda item: -item[1]["bytes"]):
-        time = f" {_digits(seconds[kind]):>8} s" if seconds.get(kind) is not None else ""
+    seconds: Mapping[str, float] = {}
+    for stage in content["stages"]:
+        if stage["rank"] == content["rank"]:
+            seconds = stage["roofline_seconds_by_kind"] or {}
+    kinds = work_by_kind(content["operators"])
+    for kind in sorted(kinds, key=lambda kind: kinds[kind]["bytes"], reverse=True):
+        work = kinds[kind]
         done = f"{_digits(work['flops'] / 1e12):>10} TFLOP {_digits(work['bytes'] / 1e9):>10} GB"
-        yield f"  {kind:13}{work['count']:9,} x {done}{time}"
+        least = f" {_digits(seconds[kind]):>8} s" if kind in seconds else ""
+        yield f"  {kind:13}{work['count']:9,} x {done}{least}"
     if seconds:
-        least = content["roofline_seconds"]
-        of = " of the slowest stage" if len(content["stages"]) > 1 else ""
-        name = content["device"]["name"]
-        yield f"roofline       {_digits(least)} s a step at least{of} on {name}, without communication"
+        least = f"{_digits(content['roofline_seconds'])} s a step at least"
+        yield f"roofline       {least} on {content['device']['name']}, without communication"
 
 
-def _communication(content: Mapping[str, Any]) -> Iterator[str]:
-    reads: Sequence[Mapping[str, Any]] = content["host_reads"]
-    yield f"host reads     {content['host_reads_per_step']} a step"
-    yield from (f"  {one['count']:5} x {one['where']}" for one in reads[:MOST_READS])
-    rows: Sequence[Mapping[str, Any]] = content["collectives"]
-    yield f"collectives    {sum(row['count'] for row in rows)} a step"
-    for row in rows[:MOST_COLLECTIVES]:
+def _communication(content: Account) -> Iterator[str]:
+    reads: Sequence[Account] = content["host_reads"]
+    yield f"host reads     {_count(reads)} a step"
+    for read in reads[:MOST_READS]:
+        yield f"  {read['count']:5} x {read['where']}"
+    collectives: Sequence[Account] = content["collectives"]
+    yield f"collectives    {_count(collectives)} a step"
+    for row in collectives[:MOST_COLLECTIVES]:
+        # stages send and receive without a group
         where = f"{row['group'].lower()} of {row['ranks']}" if row["ranks"] else "between stages"
         yield f"  {row['count']:5} x {row['bytes'] / 1e6:12,.3f} MB {row['name']}, {where}"
-    if len(rows) > MOST_COLLECTIVES:
-        yield f"  and {len(rows) - MOST_COLLECTIVES} smaller kinds"
+    if len(collectives) > MOST_COLLECTIVES:
+        yield f"  and {len(collectives) - MOST_COLLECTIVES} smaller kinds"

@@ -55,8 +55,10 @@ def lend(platform: str, ranks: int, memory_gb: float) -> None:
     """
     _lend_guard()
     for name, answer in _answers(platform, ranks, memory_gb).items():
-        for module in (torch.cuda, torch.cuda.random, torch.cuda.memory):
-            if module is torch.cuda or hasattr(module, name):
+        replace(torch.cuda, **{name: answer})
+        # they keep functions of torch.cuda under the same names
+        for module in (torch.cuda.random, torch.cuda.memory):
+            if hasattr(module, name):
                 replace(module, **{name: answer})
     _lend_accelerator()
     _lend_tensor_methods()
@@ -72,6 +74,9 @@ def _lend_guard() -> None:
         raise StandInError(f"torch {torch.__version__} has no table of device guards under its known name") from error
     if not guards[META_SLOT]:
         raise StandInError(f"torch {torch.__version__} has no device guard of `meta` in slot {META_SLOT}")
+    # This overwrites an entry of a table in the memory of libc10, because Python cannot register a guard. torch asks
+    # the guard of a tensor's device around an operator, and a build for the CPU has none for CUDA. That of `meta` does
+    # nothing. The process ends with its rehearsal, so that nothing else meets the changed table.
     guards[CUDA_SLOT] = guards[META_SLOT]
 
 
@@ -113,14 +118,16 @@ def _answers(platform: str, ranks: int, memory_gb: float) -> dict[str, Any]:
         "is_current_stream_capturing": False,
     }  # fmt: skip
     silent = (
-        *("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed", "seed_all", "init"),
-        *("set_rng_state", "set_rng_state_all", "reset_peak_memory_stats", "set_stream", "_lazy_call"),
-    )
+        "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed", "seed_all", "init",
+        "set_rng_state", "set_rng_state_all", "reset_peak_memory_stats", "set_stream", "_lazy_call",
+    )  # fmt: skip
     answers: dict[str, Any] = {name: functools.partial(_answer, value) for name, value in always.items()}
-    answers |= dict.fromkeys(silent, _nothing)
-    answers |= {"Stream": Queue, "Event": Queue, "default_generators": (), "_lazy_init": _refuse}
+    for name in silent:
+        answers[name] = _nothing
     # there is one device with one queue, so that choosing another changes nothing
-    return answers | dict.fromkeys(("stream", "device", "device_of"), lambda *_: contextlib.nullcontext())
+    for name in ("stream", "device", "device_of"):
+        answers[name] = lambda *_: contextlib.nullcontext()
+    return answers | {"Stream": Queue, "Event": Queue, "default_generators": (), "_lazy_init": _refuse}
 
 
 def _answer(value: Any, *_: Any, **__: Any) -> Any:
@@ -134,9 +141,9 @@ def _refuse() -> None:
 
 def _lend_accelerator() -> None:
     answers = {
-        **{"is_available": True, "device_count": 1, "current_device_index": 0, "current_accelerator": CUDA},
-        **{"current_stream": Queue(), "set_device_index": None, "synchronize": None, "set_stream": None},
-    }
+        "is_available": True, "device_count": 1, "current_device_index": 0, "current_accelerator": CUDA,
+        "current_stream": Queue(), "set_device_index": None, "synchronize": None, "set_stream": None,
+    }  # fmt: skip
     replace(torch.accelerator, **{name: functools.partial(_answer, value) for name, value in answers.items()})
     replace(torch._C, _get_accelerator=functools.partial(_answer, torch.device("cuda")))
 
@@ -182,18 +189,22 @@ def _to_without_copy(original: Any) -> Any:
     def to(self: torch.Tensor, *args: Any, **keywords: Any) -> torch.Tensor:
         if not isinstance(self, FakeTensor) or keywords.get("copy"):
             return original(self, *args, **keywords)
+        # to(other), to(device, dtype) and to(dtype) are told apart by the type of the first argument
         if args and isinstance(args[0], torch.Tensor):
             args = (args[0].device, args[0].dtype, *args[1:])
         place = keywords.pop("device", None)
-        if place is None and args and isinstance(args[0], str | torch.device | int) and not isinstance(args[0], bool):
+        is_place = args and isinstance(args[0], str | torch.device | int) and not isinstance(args[0], bool)
+        if place is None and is_place:
             place, args = args[0], args[1:]
         if place is None:
             return original(self, *args, **keywords)
         place = torch.device("cuda", place) if isinstance(place, int) else torch.device(place)
         if place.type != self.fake_device.type:
-            place = CUDA if place.type == "cuda" else place
-            return original(self, place, *args, **keywords)
-        dtype = next((value for value in args if isinstance(value, torch.dtype)), keywords.get("dtype"))
+            return original(self, CUDA if place.type == "cuda" else place, *args, **keywords)
+        dtype = keywords.get("dtype")
+        for value in args:
+            if isinstance(value, torch.dtype):
+                dtype = value
         return self if dtype is None else original(self, dtype)
 
     return to
@@ -249,8 +260,9 @@ def _numbers(data: Any) -> Any:
 
 def _apply(self: torch.nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
     """Convert all parameters and buffers in place; torch's own would exchange tensors, which fake ones do not allow."""
-    for child in self.children() if recurse else ():
-        child._apply(function)
+    if recurse:
+        for child in self.children():
+            child._apply(function)
     for parameter in self._parameters.values():
         if parameter is None:
             continue
@@ -259,7 +271,8 @@ def _apply(self: torch.nn.Module, function: Callable[[Any], Any], recurse: bool 
         if moved is not parameter:
             parameter.data = moved
     for name, buffer in self._buffers.items():
-        self._buffers[name] = None if buffer is None else function(buffer)
+        if buffer is not None:
+            self._buffers[name] = function(buffer)
     return self
 
 

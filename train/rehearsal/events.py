@@ -20,8 +20,19 @@ PICKING = ("embedding", "index", "index_select", "gather")
 SCATTERING = ("index_put_", "index_put", "_index_put_impl_", "index_add_", "scatter_", "scatter_add_")
 """Operators that read and write only the chosen elements of their first tensor, as many as their last one has."""
 WITHOUT_WORK = (
-    *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias"),
-    *("_unsafe_view", "lift_fresh", "set_", "resize_", "record_stream", "is_same_size"),
+    "empty",
+    "empty_strided",
+    "empty_like",
+    "new_empty",
+    "new_empty_strided",
+    "detach",
+    "alias",
+    "set_",
+    "_unsafe_view",
+    "lift_fresh",
+    "resize_",
+    "record_stream",
+    "is_same_size",
 )
 """Operators that only reserve memory or give another tensor the same; those that make a view are known to torch."""
 
@@ -87,6 +98,7 @@ def size_of(tensor: torch.Tensor) -> int:
 
 def sizes(tensors: Iterable[torch.Tensor]) -> int:
     """Return the bytes of tensors, each counted once."""
+    # a * a reads one tensor once
     return sum(size_of(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values())
 
 
@@ -95,6 +107,7 @@ def traffic(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result:
     name = base_name(func)
     inputs, outputs = tensors_in((args, keywords)), tensors_in(result)
     changed = changed_by(func, args, keywords)
+    # an embedding of 128,256 rows would otherwise count as read whole
     if name in PICKING:
         return sizes(inputs[1:]) + 2 * sizes(outputs)
     if name in SCATTERING:
@@ -116,9 +129,12 @@ def changed_by(func: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> l
 
 @cache
 def _written(func: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    arguments = enumerate(func._schema.arguments)
-    found = [(place, one.name) for place, one in arguments if one.alias_info is not None and one.alias_info.is_write]
-    return tuple(place for place, _ in found), tuple(name for _, name in found)
+    positions, names = [], []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            positions.append(position)
+            names.append(argument.name)
+    return tuple(positions), tuple(names)
 
 
 def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> int:
@@ -141,6 +157,7 @@ def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result
 def _formula(func: Any) -> Any:
     """Return torch's formula, for `addmm_` that of `addmm`, for attention on a CPU that of flash, else None."""
     packet, name = func._overloadpacket, base_name(func)
+    # torch has formulas for the plain names only
     if packet not in flop_registry and func.namespace == "aten":
         packet = getattr(torch.ops.aten, name.removesuffix("_").replace("_for_cpu", ""), packet)
     return flop_registry.get(packet)

@@ -28,8 +28,12 @@ from train.rehearsal.events import Collective, Event, HostRead, Operator
 aten = torch.ops.aten
 COLLECTIVES = ("c10d::", "_c10d_functional::")
 NAMES = {
-    **{"all_reduce": "allreduce", "all_gather": "allgather", "all_to_all": "alltoall"},
-    **{"reduce_scatter": "reduce_scatter", "recv": "recv", "broadcast": "broadcast"},
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "all_to_all": "alltoall",
+    "reduce_scatter": "reduce_scatter",
+    "recv": "recv",
+    "broadcast": "broadcast",
 }
 """Our name of every operator that begins with torch's: versions for one tensor, for lists and for several at once."""
 TORCH = Path(torch.__file__).parent
@@ -183,6 +187,7 @@ class Ledger(TorchDispatchMode):
         """
         if self._region is not None:
             return function(*args, **keywords)
+        # regions do not nest: the outer one is the kernel that runs
         self._region = region = _Region()
         try:
             result = function(*args, **keywords)
@@ -215,7 +220,9 @@ class Ledger(TorchDispatchMode):
         except DataDependentOutputException:
             self._note_read(tensor)
         # finite and not 0, for a number that has no data
-        return True if tensor.dtype is torch.bool else 1.0 if tensor.dtype.is_floating_point else 1
+        if tensor.dtype is torch.bool:
+            return True
+        return 1.0 if tensor.dtype.is_floating_point else 1
 
     def _note_read(self, tensor: Any) -> None:
         if self.segment is not None and self.device.type != "cpu" and self.is_here(tensor):
@@ -301,6 +308,7 @@ class _Region:
 
     def survivors(self) -> list[Any]:
         """Return the storages that something outside still refers to."""
+        # this object's own references must not keep them alive
         kept = [weakref.ref(storage) for storage in self._made.values()]
         self._made.clear()
         return [storage for ref in kept if (storage := ref()) is not None]

@@ -41,8 +41,11 @@ from utils.settings.config import RunConfig
 
 LOCAL = {"LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 OF_FAKE_TENSORS = (
-    *(DataDependentOutputException, DynamicOutputShapeException, MetadataMismatchError),
-    *(UnsupportedFakeTensorException, UnsupportedOperatorException),
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    MetadataMismatchError,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
 )
 SIGNS = (
     "data is not allocated yet",  # C++ reads a tensor without data
@@ -68,6 +71,7 @@ def prepare(config: RunConfig, spec: ModelSpec, rank: int, memory_gb: float) -> 
     tokens = config.micro_batch_size * config.sequence_length // config.context_parallel_size
     place = device.CUDA if has_device else torch.device("cpu")
     chosen = tokens * spec.experts_per_token
+    # the logits are found by their shape, as the trainers do not name them
     ledger = Ledger(place, logits=(tokens * vocabulary, vocabulary), chosen=chosen)
     lend_ranks(rank, config.num_gpus, ledger)
     if has_device:
@@ -88,10 +92,10 @@ def lend_ranks(rank: int, ranks: int, ledger: Ledger) -> None:
     make = dist.new_group
 
     def new_group(*args: Any, **keywords: Any) -> Any:
-        return make(*args, **{**keywords, "backend": "fake"})
+        return make(*args, **keywords | {"backend": "fake"})
 
-    def all_gather_object(found: list[Any], mine: Any, group: Any = None) -> None:
-        found[:] = [mine] * len(found)
+    def all_gather_object(objects: list[Any], mine: Any, group: Any = None) -> None:
+        objects[:] = [mine] * len(objects)
 
     for module in (dist, dist.distributed_c10d):
         replace(module, new_group=new_group, all_gather_object=all_gather_object, barrier=lambda *_, **__: None)
@@ -166,11 +170,13 @@ def train_hf(
 
 def whose(error: BaseException) -> str:
     """Return `settings`, `stand_in` or `job`."""
-    chain = list(causes(error))
-    if any(isinstance(one, ConfigError) for one in chain):
-        return "settings"
-    is_stand_in = any(isinstance(one, (StandInError, *OF_FAKE_TENSORS)) for one in chain)
-    return "stand_in" if is_stand_in or any(sign in str(one) for one in chain for sign in SIGNS) else "job"
+    is_stand_in = False
+    for cause in causes(error):
+        if isinstance(cause, ConfigError):
+            return "settings"
+        has_sign = any(sign in str(cause) for sign in SIGNS)
+        is_stand_in |= has_sign or isinstance(cause, (StandInError, *OF_FAKE_TENSORS))
+    return "stand_in" if is_stand_in else "job"
 
 
 # The steps: how many are run, when one begins and ends, and the account of one whole step
@@ -187,6 +193,7 @@ def shortened(config: RunConfig) -> RunConfig:
 
     With PP stages 1F1B has its steady state after PP - 1 micro batches; the last one is special, as it ends the step.
     """
+    # each further one repeats the work of the one before
     micro_batches = min(config.gradient_accumulation, config.pipeline_parallel_size + 2)
     return dataclasses.replace(
         config,
@@ -249,7 +256,7 @@ class Steps:
         self.build_peak_bytes = self._ledger.memory.peak_bytes
         self._file()
         for parameter in self._model.parameters():
-            parameter.register_post_accumulate_grad_hook(lambda one: self._ledger.file("gradients", [one.grad]))
+            parameter.register_post_accumulate_grad_hook(lambda weight: self._ledger.file("gradients", [weight.grad]))
         self._begin_step()
 
     def end_step(self, *, loss: Any, grad_norm: Any, learning_rate: float) -> None:
@@ -270,6 +277,7 @@ class Steps:
         The micro batches that were not run are like the last but one that was, which is in the steady state.
         """
         total: Counter[Event] = sum(self.segments, Counter())
+        # the first segment is what comes before the first micro batch
         left_out = config.gradient_accumulation - (len(self.segments) - 1)
         for event, count in self.segments[-2].items():
             total[event] += left_out * count
@@ -294,7 +302,7 @@ class Steps:
         if not self._has_pipeline:  # with one, a gradient may be on its way to another stage
             self._ledger.memory.refile("workspace", "gradients")  # all that a backward pass leaves
         self._ledger.file("weights", parameters)
-        self._ledger.file("gradients", [getattr(one, name, None) for one in parameters for name in GRADIENTS])
+        self._ledger.file("gradients", [getattr(weight, name, None) for weight in parameters for name in GRADIENTS])
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._ledger.is_in_optimizer = True

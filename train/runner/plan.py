@@ -78,7 +78,7 @@ def resolve(
     if values["METHOD"].text == "best":
         device = gpus.device(platform) if may_lack_gpus else visible_device(platform)
         values = values_of(platform, arguments, device=device)
-    visible = (gpus.count(platform) or None) if may_lack_gpus else visible_gpus(platform)
+    visible = visible_gpus(platform) if not may_lack_gpus else gpus.count(platform) or None
     return load(platform, visible, environ=layers.variable(values)), values
 
 
@@ -89,28 +89,35 @@ def matrices(platform: str, arguments: Sequence[str], *, is_dry_run: bool = Fals
     LABEL and `<LABEL>_best`. Raises ConfigError or HardwareError.
     """
     values = values_of(platform, arguments)
-    methods: list[tuple[str, ...]] = [()]
-    if values["METHOD"].text == "both":
-        label = values["LABEL"].text
-        methods = [("METHOD=equal",), ("METHOD=best", *([f"LABEL={label}_best"] if label else []))]
-    return [make(platform, (*arguments, *more), is_dry_run=is_dry_run) for more in methods]
+    if values["METHOD"].text != "both":
+        return [make(platform, arguments, is_dry_run=is_dry_run)]
+    best = ["METHOD=best"]
+    label = values["LABEL"].text
+    if label:
+        best.append(f"LABEL={label}_best")
+    return [make(platform, [*arguments, *more], is_dry_run=is_dry_run) for more in (["METHOD=equal"], best)]
 
 
-def require_folders(found: Sequence[Matrix]) -> Path:
+def require_folders(matrices: Sequence[Matrix]) -> Path:
     """Make the folders of results and logs and return OUTPUT_DIR; raise ConfigError if one cannot be written."""
-    output = found[0].config.output_dir
-    for folder in (*(matrix.config.results_dir for matrix in found), output / "logs"):
-        require_writable(folder, "OUTPUT_DIR")
+    output = matrices[0].config.output_dir
+    for matrix in matrices:
+        require_writable(matrix.config.results_dir, "OUTPUT_DIR")
+    require_writable(output / "logs", "OUTPUT_DIR")
     return output
 
 
 def make(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> Matrix:
     """Return the matrix that the settings select; raise ConfigError or HardwareError."""
     config, values = resolve(platform, arguments, may_lack_gpus=is_dry_run)
-    sized = {job[:2]: with_micro_batch(config, values, *job[:2]) for job in config.jobs(1)}
-    least = config.jobs(RunsRule.of(config.runs).least)
-    jobs = tuple(Job(sized[framework, model], framework, model, run) for framework, model, run in least)
-    return Matrix(config, jobs, values, tuple(arguments))
+    sized: dict[tuple[str, str], RunConfig] = {}
+    jobs = []
+    for framework, model, run in config.jobs(RunsRule.of(config.runs).least):
+        kind = framework, model
+        if kind not in sized:
+            sized[kind] = with_micro_batch(config, values, framework, model)
+        jobs.append(Job(sized[kind], framework, model, run))
+    return Matrix(config, tuple(jobs), values, tuple(arguments))
 
 
 def with_micro_batch(config: RunConfig, values: Mapping[str, Value], framework: str, model: str) -> RunConfig:
@@ -126,6 +133,7 @@ def with_micro_batch(config: RunConfig, values: Mapping[str, Value], framework: 
     if capacity is None:
         raise ConfigError(f"MBS=auto: the memory of the device is unknown ({source}); set MBS to a number")
     share = config.global_batch_size // config.data_parallel_size
+    # the search begins with one micro batch a step
     whole = replace(config, micro_batch_size=share, gradient_accumulation=1)
     size = largest_micro_batch(whole, framework, config.spec(model), usable_gb(capacity, config.platform))
     if size is None:
@@ -141,29 +149,33 @@ def environment(matrix: Matrix) -> dict[str, str]:
 
 
 def notes(matrix: Matrix) -> list[str]:
-    """Return a note for each framework that another one replaces on this platform, for pairs of framework and model
-    that are left out, and for a recipe of another GPU.
-    """
-    config, asked = matrix.config, matrix.values["FRAMEWORK"].text
-    found = _counterparts(tuple(asked.split(",")), config.platform)
-    pairs = itertools.product(in_all(config.platform) if asked == "all" else config.frameworks, config.models)
-    if without := [f"{framework} has none of {model}" for framework, model in pairs if not can_train(framework, model)]:
-        found.append(f"left out, because there is no recipe: {', '.join(without)}")
-    if matrix.config.method == "best":
-        recipe = unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
-        found += [recipe] if recipe else []
-    return found
+    """Return notes on frameworks that another one replaces, on pairs that are left out, and on a recipe in use."""
+    config = matrix.config
+    asked = matrix.values["FRAMEWORK"].text
+    lines = _counterparts(asked.split(","), config.platform)
+    frameworks = in_all(config.platform) if asked == "all" else config.frameworks
+    pairs = itertools.product(frameworks, config.models)
+    without = [f"{framework} has none of {model}" for framework, model in pairs if not can_train(framework, model)]
+    if without:
+        lines.append(f"left out, because there is no recipe: {', '.join(without)}")
+    # the overlay of a platform may be that of another GPU
+    if config.method == "best":
+        recipe = unfitting(config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
+        if recipe is not None:
+            lines.append(recipe)
+    return lines
 
 
-def _counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
+def _counterparts(asked: Sequence[str], platform: str) -> list[str]:
     """Return a sentence for each requested framework whose counterpart runs instead."""
     vendors = {"nvd": "NVIDIA's own framework", "amd": "AMD's own framework"}
-    return [
-        f"FRAMEWORK={name}: is {vendors[VENDOR_OF[name]]}; on this machine {other}, {vendors[platform]}, runs in its "
-        "place"
-        for name in asked
-        if (other := counterpart(name, platform)) is not None
-    ]
+    lines = []
+    for name in asked:
+        other = counterpart(name, platform)
+        if other is not None:
+            own, theirs = vendors[platform], vendors[VENDOR_OF[name]]
+            lines.append(f"FRAMEWORK={name}: is {theirs}; on this machine {other}, {own}, runs in its place")
+    return lines
 
 
 def unfitting(platform: str, device: str | None, root: Path) -> str | None:
@@ -178,8 +190,8 @@ def unfitting(platform: str, device: str | None, root: Path) -> str | None:
 
 def command(matrix: Matrix, job: Job) -> list[str]:
     """Return the command that runs one job of the matrix, as its script does in an environment that is set up."""
-    names = ("--framework", job.framework, "--model", job.model, "--run", str(job.run))
-    return [sys.executable, "-m", "train.launch", "--platform", job.config.platform, *names, *matrix.arguments]
+    words = f"train.launch --platform {job.config.platform} --framework {job.framework} --model {job.model}".split()
+    return [sys.executable, "-m", *words, "--run", str(job.run), *matrix.arguments]
 
 
 def ok_result(job: Job, identity: str) -> dict[str, Any] | None:
@@ -199,30 +211,34 @@ def is_done(job: Job, identity: str) -> bool:
 def outlook(matrix: Matrix) -> Outlook:
     """Return what the results on disk leave to do."""
     digests = {model: _known_digest(matrix.config, model) for model in matrix.config.models}
-    found = Outlook([], [], [])
+    ahead = Outlook([], [], [])
     for first in matrix.first_runs:
-        _add_runs(found, first, None if matrix.config.force else digests[first.model])
-    return found
+        _add_runs(ahead, first, None if matrix.config.force else digests[first.model])
+    return ahead
 
 
-def _add_runs(found: Outlook, first: Job, digest: str | None) -> None:
-    """Add the runs of one job, whose results count if the digest of its data is known."""
+def _add_runs(ahead: Outlook, first: Job, digest: str | None) -> None:
+    """Add the runs of one job; without the digest of its data no result counts."""
     results: list[dict[str, Any]] = []
     for run in range(1, first.rule.most + 1):
-        job, is_next = replace(first, run=run), len(results) == run - 1
+        job = replace(first, run=run)
+        is_next = len(results) == run - 1
+        # the rule sees only runs without a gap before them, as it did when they were decided
         if run > first.rule.least and is_next and not first.rule.decide(rates(results)).goes_on:
             break
-        if digest is not None and (result := ok_result(job, job.identity(digest))) is not None:
+        result = None if digest is None else ok_result(job, job.identity(digest))
+        if result is not None:
             results.append(result)
-            found.done.append(job)
+            ahead.done.append(job)
         elif run <= first.rule.least or is_next:
-            found.left.append(job)
+            ahead.left.append(job)
         else:
-            found.possible.append(job)
+            ahead.possible.append(job)
 
 
 def data_digests(config: RunConfig) -> dict[str, str]:
     """Return the SHA-256 of the data of each model after checking them; raise DataError."""
+    # it needs numpy, and a plan is made before any package is there
     from utils.dataset.gpt_dataset import check_epochs, describe
 
     prefixes = {model: data_prefix(config, model) for model in config.models}
@@ -242,7 +258,8 @@ def _known_digest(config: RunConfig, model: str) -> str | None:
         if not idx_path(prefix).exists():
             return None
         if importlib.util.find_spec("numpy") is None:
-            return str(read_manifest(manifest_path(prefix))["bin_sha256"]) if manifest_path(prefix).exists() else None
+            manifest = manifest_path(prefix)
+            return str(read_manifest(manifest)["bin_sha256"]) if manifest.exists() else None
         from utils.dataset.gpt_dataset import describe
 
         return str(describe(prefix, config.data_dir, is_recorded=False, config=config)["bin_sha256"])
@@ -252,26 +269,33 @@ def _known_digest(config: RunConfig, model: str) -> str | None:
 
 def text(matrix: Matrix) -> str:
     """Return the plan for --dry-run: every job with its command, then every setting with its origin."""
+    config = matrix.config
     ahead = outlook(matrix)
-    lines = [f"jobs, in this order ({matrix.config.order}):"]
-    kinds, is_interleaved = [job.kind for job in matrix.first_runs], matrix.config.order == "interleaved"
+    kinds = [job.kind for job in matrix.first_runs]
     jobs = [*ahead.done, *ahead.left]
-    jobs.sort(key=lambda job: (is_interleaved * job.run, kinds.index(job.kind), job.run))
+    # a stable sort: the second one keeps this order among equal runs
+    jobs.sort(key=lambda job: (kinds.index(job.kind), job.run))
+    if config.order == "interleaved":
+        jobs.sort(key=lambda job: job.run)
+    lines = [f"jobs, in this order ({config.order}):"]
     for number, job in enumerate(jobs, 1):
         action = "has an ok result, is skipped" if job in ahead.done else "runs"
-        script = f"train/train_{job.config.platform}_{job.framework}_{job.model}.sh"
+        script = f"train/train_{config.platform}_{job.framework}_{job.model}.sh"
         shown = shlex.join([script, "--run", str(job.run), *matrix.arguments])
         lines += [f"{number:>4}  {action}: {shown}", f"      result: {job.result_path}"]
     if ahead.possible:
         lines.append(f"      then at most {len(ahead.possible)} more, by {matrix.rule.text()}")
-    width = max(len(key) for key in matrix.values)
-    config, accumulations = matrix.config, sorted({job.config.gradient_accumulation for job in matrix.jobs})
     lines += ["", "settings, and the origin of each:"]
-    lines += [f"  {key:{width}}  {value.text or '(empty)'}  ({value.origin})" for key, value in matrix.values.items()]
+    width = max(len(key) for key in matrix.values)
+    for key, value in matrix.values.items():
+        lines.append(f"  {key:{width}}  {value.text or '(empty)'}  ({value.origin})")
+    devices = f"{config.num_gpus} {'ranks' if config.platform == 'cpu' else 'GPUs'}"
+    # with MBS=auto each job has its own
+    accumulations = sorted({job.config.gradient_accumulation for job in matrix.jobs})
+    all_tokens = config.train_iterations * config.tokens_per_step
     lines += [
         "",
-        f"derived: {config.num_gpus} {'ranks' if config.platform == 'cpu' else 'GPUs'}, "
-        f"DP {config.data_parallel_size}, GA {' or '.join(map(str, accumulations))}, "
-        f"{config.tokens_per_step:,} tokens per step, {config.train_iterations * config.tokens_per_step:,} in all",
+        f"derived: {devices}, DP {config.data_parallel_size}, GA {' or '.join(map(str, accumulations))}, "
+        f"{config.tokens_per_step:,} tokens per step, {all_tokens:,} in all",
     ]
     return "\n".join(lines)

@@ -64,6 +64,7 @@ def run_job(
         try:
             if exit_code != 0:
                 finalize_result(attempt, before, _reason(exit_code, output, stop))
+            # exit code 0 without a new result: the launcher found one that was there already
             conclude(state, SKIPPED if exit_code == 0 and after == before else None)
         except (OSError, store.ResultError) as error:  # no room even for a failure; the next job may have some
             why = f"no result could be written: {why_unwritten(job, error)}"
@@ -100,6 +101,7 @@ def run_launcher(
     child = processes.Child(plan.command(matrix, job), on_line, plan.environment(matrix))
     has_ended = processes.wait_until(child.has_ended, math.inf, stop, POLL_SECONDS, refresh)
     if not has_ended and stop.signal is not None:
+        # the launcher ends its ranks and writes a result, which takes a while
         child.process.send_signal(stop.signal)
         processes.wait_until(child.has_ended, processes.LAUNCHER_GRACE_SECONDS, None, POLL_SECONDS, refresh)
     return child.close(GRACE_SECONDS)
@@ -127,6 +129,7 @@ def conclude(state: JobState, outcome: str | None) -> None:
     state.result = result
     state.state = outcome or str(result["status"])
     state.reason = result["reason"]
+    # the result may be of an earlier attempt, whose log may be gone
     log = log_path(state.job.numbered(result["attempt"]))
     state.log = log if log.exists() else None
     state.ended = time.monotonic()
@@ -147,16 +150,22 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
     for matrix in matrices:
         digests = _wait_for_data(matrix.config, stop)
         state = MatrixState.of(matrix.jobs)
-        while (one := state.next_job) is not None and not stop:
-            print(f"--- node {matrix.config.node_rank}, job {one.number} of {state.total}: {one.job.name}", flush=True)
-            is_skipped = plan.is_done(one.job, one.job.identity(digests[one.job.model]))
-            before, one.state = None if is_skipped else stamp(one.job.result_path), RUNNING
-            has_failed |= run_launcher(matrix, one.job, partial(print, end="", file=sys.stderr, flush=True), stop) != 0
+        while not stop and state.next_job is not None:
+            job_state = state.next_job
+            job = job_state.job
+            place = f"node {matrix.config.node_rank}, job {job_state.number} of {state.total}"
+            print(f"--- {place}: {job.name}", flush=True)
+            before = None
+            if not plan.is_done(job, job.identity(digests[job.model])):
+                before = stamp(job.result_path)
+            job_state.state = RUNNING
+            code = run_launcher(matrix, job, partial(print, end="", file=sys.stderr, flush=True), stop)
+            has_failed |= code != 0
             if matrix.rule.is_fixed:
-                one.state = SKIPPED  # its result decides nothing
+                job_state.state = SKIPPED  # its result decides nothing
             elif not stop:
-                _take_result(one, before, stop)
-                follow_up(state, one, partial(print, flush=True))
+                _take_result(job_state, before, stop)
+                follow_up(state, job_state, partial(print, flush=True))
     return stop.exit_code(otherwise=int(has_failed))
 
 
@@ -171,6 +180,7 @@ def _take_result(state: JobState, before: tuple[int, int] | None, stop: processe
     def is_final() -> bool:
         return not nodes.folder(job).exists() and stamp(job.result_path) not in (None, before)
 
+    # a network file system shows a new file late
     if not processes.wait_until(is_final, RESULT_SECONDS, stop, POLL_SECONDS) and not stop:
         conclude_without_result(state, "node 0 has written no result")
         return
@@ -200,25 +210,29 @@ def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -
     list, else it follows the one that has ended.
     """
     job = ended.job
-    runs = [one for one in state.jobs if one.job.kind == job.kind]
-    waiting = [one for one in runs if one.state == WAITING]
-    good = rates(one.result for one in runs if one.is_good and one.result is not None)
-    decision = job.rule.decide(good, sum(one.is_done for one in runs) - len(good))
+    name = " ".join(job.kind)
+    runs = [other for other in state.jobs if other.job.kind == job.kind]
+    is_waiting = any(run.state == WAITING for run in runs)
+    good = rates(run.result for run in runs if run.is_good and run.result is not None)
+    failed = sum(run.is_done for run in runs) - len(good)
+    decision = job.rule.decide(good, failed)
+    # further runs that wait, of an earlier plan, are dropped
     if not decision.goes_on:
-        state.jobs = [one for one in state.jobs if one.job.kind != job.kind or one.is_done]
+        state.jobs = [other for other in state.jobs if other.job.kind != job.kind or other.is_done]
         state.ended[job.kind] = decision.why
-        if waiting:
-            say(f"    {' '.join(job.kind)}: {decision.why}")
-    elif not waiting:
+        if is_waiting:
+            say(f"    {name}: {decision.why}")
+    elif not is_waiting:
         index = len(state.jobs) if job.config.order == "interleaved" else state.jobs.index(ended) + 1
         state.jobs.insert(index, JobState(0, replace(job, run=runs[-1].job.run + 1)))
-        say(f"    {' '.join(job.kind)}: {decision.why}: another run follows")
-    for number, one in enumerate(state.jobs, 1):
-        one.number = number
+        say(f"    {name}: {decision.why}: another run follows")
+    for number, other in enumerate(state.jobs, 1):
+        other.number = number
 
 
 def show_ends(state: MatrixState, say: Callable[[str], None]) -> None:
     """Say for each job of several runs how many it got and how well they know its mean."""
     for kind, why in state.ended.items():
-        if len([one for one in state.jobs if one.job.kind == kind]) > 1:
+        runs = sum(job.job.kind == kind for job in state.jobs)
+        if runs > 1:
             say(f"runs: {' '.join(kind)}: {why}")

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,9 +31,8 @@ WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
 FINISHED, FAILED, INTERRUPTED, SUBMITTED = "finished", "failed", "interrupted", "submitted"
 """States of a matrix that nobody follows any more: it came to its end (jobs may have failed), had to stop, was asked to
 stop, or its jobs are in Slurm's queue (--no-wait)."""
-SETUP, DATA, CHECKS, TRAINING, VALIDATION, COMPARISON, DONE = (
-    *("setup", "data", "checks", "training", "validation", "comparison", "done"),
-)
+SETUP, DATA, CHECKS, TRAINING = "setup", "data", "checks", "training"
+VALIDATION, COMPARISON, DONE = "validation", "comparison", "done"
 """Phases of a matrix, in their order. One that failed or was interrupted keeps the phase in which this happened."""
 STATUS_SCHEMA_VERSION = 1
 WARNING = "warning: "
@@ -77,6 +78,7 @@ class JobState:
         """Seconds since its start, or from start to end; None before the start."""
         if self.started is None:
             return None
+        # monotonic: a clock that is set must not change a duration
         return (self.ended or time.monotonic()) - self.started
 
     def take_step(self, step: Step, line: str = "") -> None:
@@ -95,28 +97,33 @@ class JobState:
         """Estimated seconds of the whole job; None while there is no estimate, and for a failed or skipped job."""
         if self.is_done:
             return self.elapsed_seconds if self.state == "ok" else None
-        remaining, elapsed = self.remaining_seconds, self.elapsed_seconds
-        return None if remaining is None or elapsed is None else elapsed + remaining
+        if self.remaining_seconds is None or self.elapsed_seconds is None:
+            return None
+        return self.elapsed_seconds + self.remaining_seconds
 
     def as_dict(self) -> dict[str, Any]:
         """Return the job's part of status.json."""
-        step = self.step
-        return {
+        status: dict[str, Any] = {
             "number": self.number,
             "framework": self.job.framework,
             "model": self.job.model,
             "run": self.job.run,
             "state": self.state,
             "reason": self.reason,
-            "step": step.number if step else None,
+            "step": None,
             "total_steps": self.job.config.train_iterations,
-            "step_time_seconds": step.seconds if step else None,
-            "loss": step.loss if step and step.loss == step.loss else None,
+            "step_time_seconds": None,
+            "loss": None,
             "elapsed_seconds": _rounded(self.elapsed_seconds),
             "remaining_seconds": _rounded(self.remaining_seconds),
             "result": str(self.job.result_path),
             "log": str(self.log) if self.log else None,
         }
+        if self.step is not None:
+            status["step"], status["step_time_seconds"] = self.step.number, self.step.seconds
+            if not math.isnan(self.step.loss):  # JSON has no NaN
+                status["loss"] = self.step.loss
+        return status
 
 
 @dataclass
@@ -166,13 +173,18 @@ class MatrixState:
     def good(self) -> str:
         """Share of the jobs that have an ok result, in words."""
         good = sum(job.is_good for job in self.jobs)
-        return f"{good} of {self._jobs} {'has' if len(self.jobs) == 1 else 'have'} an ok result"
+        verb = "has" if len(self.jobs) == 1 else "have"
+        return f"{good} of {self._jobs} {verb} an ok result"
 
     @property
     def unrecorded_warnings(self) -> list[str]:
         """Warnings that are in the result of no job, each kind once with the number of jobs."""
         recorded = {job.title: job.result["warnings"] for job in self.jobs if job.result is not None}
-        return gathered((title, text) for title, text in self.warnings if text not in recorded.get(title, ()))
+        unrecorded = []
+        for title, text in self.warnings:
+            if text not in recorded.get(title, ()):
+                unrecorded.append((title, text))
+        return gathered(unrecorded)
 
     @property
     def done(self) -> str:
@@ -204,28 +216,34 @@ class MatrixState:
         They differ while RUNS=auto has not decided how many runs a job gets. None until there is an estimate for one
         job. Cooldown is included.
         """
-        known = {job.job.kind: job.whole_seconds for job in self.jobs if job.whole_seconds}
+        known: dict[tuple[str, str], float] = {}
+        for job in self.jobs:
+            if job.whole_seconds:
+                known[job.job.kind] = job.whole_seconds
         if not known:
             return None
-        average = sum(seconds or 0.0 for seconds in known.values()) / len(known)
+        # a job of a kind that has not run yet is assumed to take as long as the others
+        average = statistics.fmean(known.values())
         least = possible = 0.0
         for job in self.jobs:
             if job.is_done:
                 continue
-            least += max(0.0, (known.get(job.job.kind) or average) - (job.elapsed_seconds or 0.0))
-            least += job.job.config.cooldown_seconds if job.state == WAITING else 0.0
+            least += max(0.0, known.get(job.job.kind, average) - (job.elapsed_seconds or 0.0))
+            if job.state == WAITING:
+                least += job.job.config.cooldown_seconds
         for last, count in self._possible():
-            possible += count * ((known.get(last.kind) or average) + last.config.cooldown_seconds)
+            possible += count * (known.get(last.kind, average) + last.config.cooldown_seconds)
         return least, least + possible
 
     def _possible(self) -> list[tuple[Job, int]]:
         """Return a job of each kind whose number of runs is open, and the number of runs that may be added."""
+        # the number of runs is open until the rule has ended a kind
         last = {job.job.kind: job.job for job in self.jobs if job.job.kind not in self.ended}
         return [(job, job.rule.most - job.run) for job in last.values()]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of status.json."""
-        remaining = self.remaining_seconds()
+        least, most = self.remaining_seconds() or (None, None)
         return {
             "schema_version": STATUS_SCHEMA_VERSION,
             "state": self.state,
@@ -236,8 +254,8 @@ class MatrixState:
             "started_utc": self.started_utc,
             "updated_utc": utc_now(),
             "elapsed_seconds": _rounded(self.elapsed_seconds),
-            "remaining_seconds": None if remaining is None else _rounded(remaining[0]),
-            "most_remaining_seconds": None if remaining is None else _rounded(remaining[1]),
+            "remaining_seconds": _rounded(least),
+            "most_remaining_seconds": _rounded(most),
             "jobs_total": len(self.jobs),
             "most_jobs_total": self.most,
             "jobs_done": sum(job.is_done for job in self.jobs),
@@ -269,14 +287,17 @@ class StatusFile:
 
     def end(self, state: str) -> None:
         """Note that the matrix has ended, unless that is noted already."""
-        if self.matrix.state == RUNNING:
-            self.matrix.state, self.matrix.pause = state, None
-            self.matrix.phase = DONE if state == FINISHED else self.matrix.phase
-            self.write()
+        if self.matrix.state != RUNNING:
+            return
+        self.matrix.state, self.matrix.pause = state, None
+        if state == FINISHED:
+            self.matrix.phase = DONE
+        self.write()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Note a failure if the block ends with an error."""
+        # also an interrupt: whoever reads the file must not wait for this process
         try:
             yield
         except BaseException:
@@ -290,12 +311,14 @@ class StatusFile:
 
     def write(self) -> None:
         """Write it now, unless its folder was deleted."""
+        # a folder that was deleted or renamed must not be made anew by its status
         self._written_at = time.monotonic()
         if not self.folder.is_dir():
             return
         try:
             write_json(self.matrix.as_dict(), self.folder / NAME, is_ours=is_status)
         except (OSError, ForeignFileError) as error:
+            # it is written every two seconds, and one warning is enough
             if not self._is_broken:
                 print(f"warning: {self.folder / NAME} is out of date: {error}", file=sys.stderr)
             self._is_broken = True
@@ -314,6 +337,7 @@ def lock(folder: Path) -> Iterator[Callable[[], bool]]:
         try:
             directory = stack.enter_context(footprint.opened(folder))
             descriptor = stack.enter_context(footprint.locked(directory, str(folder)))
+            # for a person who wants to know who holds the lock
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"tprimat process {os.getpid()} on {platform.node()}\n".encode(), 0)
         except OSError as error:

@@ -1,7 +1,6 @@
 """The views of a running matrix for people, and times in words: `4:12 elapsed, about 3:10 left`.
 
-On a terminal they show a table of finished jobs with live lines below it (live_view.py), elsewhere plain lines. Both
-write the plain lines into the log of the matrix.
+Both views show plain lines and write them into the log of the matrix. On a terminal live_view.py adds live lines.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ class View(AbstractContextManager["View"]):
         self._stream = stream or sys.stdout
         self._log: TextIO | None = log_path.open("a", encoding="utf8")
         self._log_path = log_path
+        # purge removes only files that are listed
         note(log_path, grows=True)
         self._printed_at = 0.0
         self._printed_step = 0
@@ -60,13 +60,14 @@ class View(AbstractContextManager["View"]):
 
     def log(self, text: str) -> None:
         """Write a line into the log only, without secrets."""
-        if self._log is not None:
-            try:
-                self._log.write(_dated(redact.text(text)))
-                self._log.flush()
-            except OSError as error:  # a full disk must not end the matrix
-                self._log = None
-                self._show(f"warning: the log of the matrix ends here: {error}")
+        if self._log is None:
+            return
+        try:
+            self._log.write(_dated(redact.text(text)))
+            self._log.flush()
+        except OSError as error:  # a full disk must not end the matrix
+            self._log = None
+            self._show(f"warning: the log of the matrix ends here: {error}")
 
     def warn(self, job: JobState, text: str) -> None:
         """Keep a warning of a job for the end, where each kind is shown once; the log has it now."""
@@ -83,11 +84,14 @@ class View(AbstractContextManager["View"]):
         job = self.state.current
         if job is None:
             return
-        now, number, total = time.monotonic(), job.step.number if job.step else 0, job.job.config.train_iterations
-        is_tenth = number - self._printed_step >= PLAIN_EVERY_PART * total or number in (1, total)
-        if (is_tenth and number != self._printed_step) or now - self._printed_at >= PLAIN_EVERY_SECONDS:
-            self._printed_at, self._printed_step = now, number
-            self.print(f"    {_where(job)}")
+        total = job.job.config.train_iterations
+        step = job.step.number if job.step else 0
+        new_steps = step - self._printed_step
+        is_due = new_steps != 0 and (new_steps >= PLAIN_EVERY_PART * total or step in (1, total))
+        now = time.monotonic()
+        if is_due or now - self._printed_at >= PLAIN_EVERY_SECONDS:
+            self._printed_at, self._printed_step = now, step
+            self.print(f"    {progress(job)}")
 
     def job_ended(self, job: JobState) -> None:
         """Show how a job ended."""
@@ -110,49 +114,41 @@ def _dated(line: str) -> str:
     return f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ} {line}\n"
 
 
-def remaining(job: JobState) -> str:
-    """Return `, about 0:12 left`; empty while that is unknown."""
-    left = job.remaining_seconds
-    return "" if left is None else f", {between(left, left)} left"
-
-
-def _where(job: JobState) -> str:
-    if job.step is None:
-        return f"{job.title}: starting, {duration(job.elapsed_seconds)}"
+def progress(job: JobState) -> str:
+    """Return step, speed, loss and remaining time of a running job."""
     step = job.step
-    return (
-        f"step {step.number}/{step.total}, {step.time}, loss {step.loss:.4f}, {step.memory_gb:.1f} GB{remaining(job)}"
-    )
-
-
-def figures(job: JobState) -> tuple[str, str, str]:
-    """Return step time, throughput and last loss of an ok result."""
-    if job.result is None or not job.is_good:
-        return "", "", ""
-    speed = job.result["performance_metrics"]
-    return (
-        f"{speed['avg_step_time_seconds']:.3f}",
-        f"{speed['tokens_per_second_per_gpu']:,.0f}",
-        f"{job.result['loss_values'][-1]:.3f}",
-    )
+    if step is None:
+        return f"starting, {duration(job.elapsed_seconds)}"
+    text = f"step {step.number}/{step.total}, {step.time}, loss {step.loss:.4f}"
+    left = job.remaining_seconds
+    if left is not None:
+        text += f", {between(left, left)} left"
+    return text
 
 
 def ended(job: JobState, state: MatrixState) -> str:
     """Return how a job ended, and the times of the matrix."""
     line = f"--- job {job.number} of {state.total}: {job.state}"
-    seconds, throughput, loss = figures(job)
     if job.state == SKIPPED:
         line += ": has an ok result of the same settings, data, code and machine; FORCE=1 runs it again"
-    elif job.is_good:
-        line += f", {seconds} s per step, {throughput} tokens/s/GPU, loss {loss}, took {duration(job.elapsed_seconds)}"
+    elif job.is_good and job.result is not None:
+        speed = job.result["performance_metrics"]
+        line += (
+            f", {speed['avg_step_time_seconds']:.3f} s per step, {speed['tokens_per_second_per_gpu']:,.0f} "
+            f"tokens/s/GPU, loss {job.result['loss_values'][-1]:.3f}, took {duration(job.elapsed_seconds)}"
+        )
     else:
         line += f": {brief(job)}"
     left = state.remaining_seconds()
-    return line + (f"; {times(state.elapsed_seconds, left)}" if left and left[1] else "")
+    # nothing is left after the last job
+    if left is not None and left[1]:
+        line += f"; {times(state.elapsed_seconds, left)}"
+    return line
 
 
 def brief(job: JobState) -> str:
     """Return the first line of the reason, and the log that has the rest."""
+    # a reason may hold the last lines of a log, for which the view has no room
     first = (job.reason or "unknown reason").strip().splitlines()[0]
     first = first.removesuffix("; last lines of its log:")  # they are on the lines that are not shown
     return first + (f"; see {job.log}" if job.log else "")
@@ -174,5 +170,9 @@ def between(least: float, most: float) -> str:
 
 
 def times(elapsed: float | None, left: tuple[float, float] | None) -> str:
-    """Return `4:12 elapsed, about 3:10 left`, both in seconds; `left` has the least and the most, None if unknown."""
-    return f"{duration(elapsed)} elapsed, {'remaining time unknown' if left is None else f'{between(*left)} left'}"
+    """Return `4:12 elapsed, about 3:10 left`.
+
+    `elapsed` is in seconds; `left` has the least and the most remaining seconds, None if they are unknown.
+    """
+    remaining = "remaining time unknown" if left is None else f"{between(*left)} left"
+    return f"{duration(elapsed)} elapsed, {remaining}"

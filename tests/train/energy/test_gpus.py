@@ -113,105 +113,166 @@ def refused(platform, code):
 
 CASES = {
     "a counter of one die of two is rejected": (
-        *("amd", (DIES[0] | {"counter_share": 0.5}, DIES[1]), {}),
-        *(NO_ENERGY | {"counter_joules": 2500, "integrated_joules": 5000}, {"joules": "rejected: .*2,500 J"}),
+        "amd",
+        (DIES[0] | {"counter_share": 0.5}, DIES[1]),
+        {},
+        NO_ENERGY | {"counter_joules": 2500, "integrated_joules": 5000},
+        {"joules": "rejected: .*2,500 J"},
     ),
     "a counter of both dies counts for both": ("amd", DIES, {}, {"joules": 5000, "gpu_count": 2}, {}),
     "the power of one die is of both": (
-        *("amd", DIES, {"bus_ids": [A]}),
-        *(NO_ENERGY, {"joules": "2 dies, and the job uses 1 of them"}),
+        "amd",
+        DIES,
+        {"bus_ids": [A]},
+        NO_ENERGY,
+        {"joules": "2 dies, and the job uses 1 of them"},
     ),
     **{
         f"{count} partitions of one socket may each report the whole": (
-            *("amd", [PARTITION | {"bus_id": f"0000:17:00.{number}", "hip": number} for number in range(count)], {}),
-            *(NO_ENERGY | {"integrated_joules": None}, {"joules": "several devices share this package"}),
+            "amd",
+            [PARTITION | {"bus_id": f"0000:17:00.{number}", "hip": number} for number in range(count)],
+            {},
+            NO_ENERGY | {"integrated_joules": None},
+            {"joules": "several devices share this package"},
         )
         for count in (2, 8)
     },
     "two sockets are added": ("amd", SOCKETS, {}, {"joules": 10_000}, {}),
     "mean power is the joules over the seconds": (
-        *("nvd amd", share(1.04), {}),
-        *({"joules": 5200, "integrated_joules": 5000, "avg_watts": 520}, {}),
+        "nvd amd",
+        share(1.04),
+        {},
+        {"joules": 5200, "integrated_joules": 5000, "avg_watts": 520},
+        {},
     ),
     "9 seconds have no second source": (
-        *("nvd amd", share(1), {"step": 0.9}),
-        *(NO_ENERGY, {"joules": "the steady steps took 9.00 s, and energy needs 10 s or more"}),
+        "nvd amd",
+        share(1),
+        {"step": 0.9},
+        NO_ENERGY,
+        {"joules": "the steady steps took 9.00 s, and energy needs 10 s or more"},
     ),
     "10 seconds have one": ("nvd amd", share(1), {"step": 1.0}, {"joules": 5000}, {}),
     **{
         f"counter and power differ by {of_power}": (
-            *("nvd amd", share(of_power), {}),
-            *({"joules": joules, "counter_joules": 5000 * of_power}, {} if joules else {"joules": "rejected"}),
+            "nvd amd",
+            share(of_power),
+            {},
+            {"joules": joules, "counter_joules": 5000 * of_power},
+            {} if joules else {"joules": "rejected"},
         )
         for of_power, joules in ((1.04, 5200), (0.96, 4800), (1.06, None), (0.94, None))
     },
     "one GPU of eight that counts a tenth less, 1 % of the sum, is found": (
         "nvd amd",
         [{"bus_id": one, "hip": hip, "counter_share": 0.9 if hip == 5 else 1.0} for hip, one in enumerate(EIGHT)],
-        *({}, {"joules": None}, {"joules": EIGHT[5]}),
+        {},
+        {"joules": None},
+        {"joules": EIGHT[5]},
     ),
     # 2^32 x 15.3 uJ = 65,713 J and 2^32 mJ = 4,294,967 J are reached after 7.4 s and 6.9 s, in a steady step
     **{
         f"a counter of 32 bits of {platform} that starts again is continued": (
-            *(platform, ({"bus_id": A, "counter_bits": 32, "start_joules": start},), {}),
-            *({"joules": 5000, "counter_joules": 5000}, {}),
+            platform,
+            ({"bus_id": A, "counter_bits": 32, "start_joules": start},),
+            {},
+            {"joules": 5000, "counter_joules": 5000},
+            {},
         )
         for platform, start in (("amd", 62_000.0), ("nvd", 4_291_500.0))
     },
     "a counter that was reset counts nothing and power stands alone": (
-        *("nvd amd", ({"bus_id": A, "start_joules": 9000.0, "reset_at": 7.0},), {}, BY_POWER),
+        "nvd amd",
+        ({"bus_id": A, "start_joules": 9000.0, "reset_at": 7.0},),
+        {},
+        BY_POWER,
         {"counter_joules": "the counter was reset"},
     ),
     "missing values are null": (
-        *("nvd amd", ({"bus_id": A} | UNKNOWN,), {}),
-        *({"joules": 5000} | NO_STATE, dict.fromkeys(NO_STATE, ".")),
+        "nvd amd",
+        ({"bus_id": A} | UNKNOWN,),
+        {},
+        {"joules": 5000} | NO_STATE,
+        dict.fromkeys(NO_STATE, "."),
     ),
     "the memory clock of AMD is null too": (
-        *("amd", ({"bus_id": A} | UNKNOWN,), {}),
-        *({"mean_memory_clock_mhz": None}, {"mean_memory_clock_mhz": "."}),
+        "amd",
+        ({"bus_id": A} | UNKNOWN,),
+        {},
+        {"mean_memory_clock_mhz": None},
+        {"mean_memory_clock_mhz": "."},
     ),
     # an MI210 has no current power, an MI300X no average
     "power that only the average has is integrated": (
-        *("nvd amd", ({"bus_id": A, "has_instant": False},), {}),
-        *({"joules": 5000, "integrated_joules": 5000}, {}),
+        "nvd amd",
+        ({"bus_id": A, "has_instant": False},),
+        {},
+        {"joules": 5000, "integrated_joules": 5000},
+        {},
     ),
     **{
         f"no power and no counter of {platform}": (
-            *(platform, (refused(platform, NOT_SUPPORTED) | {"has_instant": False, "has_average": False},), {}),
-            *(NO_ENERGY | {"integrated_joules": None, "gpu_count": 0}, {"joules": "upport"}),
+            platform,
+            (refused(platform, NOT_SUPPORTED) | {"has_instant": False, "has_average": False},),
+            {},
+            NO_ENERGY | {"integrated_joules": None, "gpu_count": 0},
+            {"joules": "upport"},
         )
         for platform in ("nvd", "amd")
     },
     **{
         f"a counter of {platform} without permission": (
-            *(platform, (refused(platform, NO_PERMISSION),), {}, BY_POWER, {"counter_joules": "Permission"}),
+            platform,
+            (refused(platform, NO_PERMISSION),),
+            {},
+            BY_POWER,
+            {"counter_joules": "Permission"},
         )
         for platform in ("nvd", "amd")
     },
     "a GPU that vanishes takes the energy with it and nothing else": (
-        *("nvd amd", ({"bus_id": A, "lost_at": 6.0}, {"bus_id": B, "hip": 1}), {}),
-        *({"joules": None, "mean_sm_clock_mhz": 1900}, {"joules": f"{A}.*lost"}),
+        "nvd amd",
+        ({"bus_id": A, "lost_at": 6.0}, {"bus_id": B, "hip": 1}),
+        {},
+        {"joules": None, "mean_sm_clock_mhz": 1900},
+        {"joules": f"{A}.*lost"},
     ),
     # 0.2 s late each time: 5 samples a second
     "too few samples a second": (
-        *("nvd amd", share(1), {"late": 0.2}),
-        *({"joules": None, "sample_hz": 5.0, "counter_joules": 5000}, {"joules": "times a second, wanted 10"}),
+        "nvd amd",
+        share(1),
+        {"late": 0.2},
+        {"joules": None, "sample_hz": 5.0, "counter_joules": 5000},
+        {"joules": "times a second, wanted 10"},
     ),
     "killed at 8 s of 14": (
-        *("amd", share(1), lose(slice(100, None))),
-        *(NO_ENERGY, {"joules": "the samples end 6.1 s before the last steady step"}),
+        "amd",
+        share(1),
+        lose(slice(100, None)),
+        NO_ENERGY,
+        {"joules": "the samples end 6.1 s before the last steady step"},
     ),
     "a gap": ("amd", share(1), lose(slice(80, 95)), NO_ENERGY, {"joules": "a gap of 1.3 s"}),
     "a late begin": (
-        *("amd", share(1), lose(slice(0, 60))),
-        *(NO_ENERGY, {"joules": "the first 0.8 s of the steady steps were sampled"}),
+        "amd",
+        share(1),
+        lose(slice(0, 60)),
+        NO_ENERGY,
+        {"joules": "the first 0.8 s of the steady steps were not sampled"},
     ),
     "one sample": (
-        *("amd", share(1), lose(slice(1, None))),
-        *(NO_ENERGY, {"joules": "none of the steady steps were sampled"}),
+        "amd",
+        share(1),
+        lose(slice(1, None)),
+        NO_ENERGY,
+        {"joules": "none of the steady steps were sampled"},
     ),
     "power that rises by 100 W a second is integrated on straight lines": (
-        *("nvd", share(1), {"change": rising}, {"integrated_joules": 50 * (14**2 - 4**2)}, {}),
+        "nvd",
+        share(1),
+        {"change": rising},
+        {"integrated_joules": 50 * (14**2 - 4**2)},
+        {},
     ),
     "a pause between two steps is left out": ("nvd", share(1), {"pause": 0.5}, {"joules": 5000}, {}),
 }
@@ -240,8 +301,10 @@ REFUSED = {
     for name, row in {
         "hidden": ({}, [A, B], f"does not show the GPU at {B}", ""),
         "no permission": (
-            *({"faults": {INIT_OF[platform]: NO_PERMISSION[platform]}}, [A]),
-            *("Permission.* must work for this user", ""),
+            {"faults": {INIT_OF[platform]: NO_PERMISSION[platform]}},
+            [A],
+            "Permission.* must work for this user",
+            "",
         ),
         "no library": ({}, [A], "setup.sh|pip install", module),
     }.items()

@@ -16,10 +16,21 @@ from train import rehearse
 from utils import models
 
 TINY = ("MODEL_SIZE=tiny", "SL=128")
-KEYS = {
-    *("peak_memory_gb", "memory_gb", "estimate_gb", "flops_per_token", "flops_per_token_full"),
-    *("flops_per_token_causal", "operators", "collectives", "host_reads_per_step", "roofline_seconds", "measured"),
-}
+KEYS = set(
+    [
+        "peak_memory_gb",
+        "memory_gb",
+        "estimate_gb",
+        "flops_per_token",
+        "flops_per_token_full",
+        "flops_per_token_causal",
+        "operators",
+        "collectives",
+        "host_reads_per_step",
+        "roofline_seconds",
+        "measured",
+    ]
+)
 """The contract."""
 
 
@@ -226,11 +237,7 @@ BAD = {
     "a folder that cannot be": (["--output", "README.md/new.json"], "--output"),
     "framework as a setting": (["FRAMEWORK=hf"], "FRAMEWORK"),
     "GPUs as a setting": (["GPUS_PER_NODE=4"], "GPUS_PER_NODE"),
-    # a device that is known: what comes after it is wrong
-    **{
-        name: (["--device", name, "--output", "new.txt"], "--output")
-        for name in ("H100", " h100 ", "NVIDIA H100 80GB HBM3", "H200", "B200", "A100", "MI300X", "MI355X", "MI250X")
-    },
+    "a known device, and what comes after it is wrong": (["--device", " mi300x ", "--output", "new.txt"], "--output"),
 }
 
 

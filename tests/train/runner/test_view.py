@@ -12,7 +12,9 @@ from rich.console import Console
 from example import example_result
 from tests.support.launching import Launcher
 from train import status
-from train.runner.live_view import MatrixState, View, live_lines, times
+from train.runner.live_view import LiveView, live_lines
+from train.runner.state import MatrixState
+from train.runner.view import View, times
 from utils.results.raw_samples import Step
 
 MATRIX = ("MODEL=llama,qwen,mistral", "RUNS=5")
@@ -62,15 +64,14 @@ def test_plain_view_has_a_line_at_the_first_last_and_every_tenth_step(state, tmp
     assert [line.split(" ", 1)[1] for line in log] == said, "everything is in the log, with its time"
 
 
-def drawn(state, width=80, height=24):
+def drawn(state, width=100):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    for line in live_lines(state, width, height):
-        console.print(line)
+    console.print(live_lines(state, width))
     return console.file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 3), (20, 5), (1, 1)])
-def test_live_lines_fit_the_terminal_and_name_job_step_and_time_left(state, columns, lines):
+@pytest.mark.parametrize("columns", [100, 80, 40, 24])
+def test_live_lines_fit_the_terminal_and_name_job_step_and_time_left(state, columns):
     for job in state.jobs[:24]:
         finish(job, 3000.0)
     state.jobs[3].state = "failed"
@@ -78,10 +79,29 @@ def test_live_lines_fit_the_terminal_and_name_job_step_and_time_left(state, colu
     job.state, job.started = "running", 0.0
     assert "starting" in drawn(state)[0]
     job.take_step(Step(12, 500, 12.3456, 12.3, 7.0123, 61.0))
-    shown = drawn(state, columns, lines)
-    assert len(shown) <= max(1, lines - 1) and all(len(line.rstrip()) <= columns for line in shown)
-    assert columns < 80 or (job.title in shown[0] and "12/500" in shown[0])
-    assert columns < 80 or ("24 of 30 jobs, 1 failed" in shown[1] and "left" in shown[1])
+    shown = drawn(state, columns)
+    assert all(len(line.rstrip()) <= columns for line in shown)
+    job_line, matrix_line = " ".join(line.strip() for line in shown).split("24 of 30 jobs, 1 failed")
+    assert job.title in job_line and "12/500" in job_line and "left" in job_line
+    assert "left" in matrix_line and (columns < 80 or len(shown) == 2)
+
+
+def test_terminal_gets_the_plain_lines_and_no_colour_where_none_is_wanted(state, tmp_path, monkeypatch):
+    job, texts = state.jobs[0], []
+    for no_color in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", no_color)
+        console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system="standard")
+        with LiveView(state, tmp_path / f"matrix{no_color}.log", console) as view:
+            job.state, job.started = "running", 0.0
+            view.job_started(job)
+            finish(job, 15.0, "failed")
+            view.job_ended(job)
+        texts.append(console.file.getvalue())
+        assert (
+            "--- job 1 of 30: failed" in texts[-1]
+            and "--- job 1 of 30: failed" in (tmp_path / f"matrix{no_color}.log").read_text()
+        )
+    assert "\x1b[31m" in texts[0] and "\x1b[31m" not in texts[1]
 
 
 def test_times_read_as_a_sentence():
