@@ -71,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write(comparison, output, options.format)
     except (OSError, ForeignFileError, store.ResultError) as error:
         return tables.not_written(output, error, "; name another with --output")
-    page, width = wanted[0] if "html" not in options.format else output / "compare.html", renderers.terminal_width()
+    page = output / "compare.html" if "html" in options.format else wanted[0]
+    width = renderers.terminal_width()
     few = "\n".join(brief.verdict_lines(comparison, page, width)) if options.brief else ""
     brief.show(options, renderers.terminal(document.blocks(comparison), width), few)
     if is_failure and earlier:
@@ -81,20 +82,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if is_failure:
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
-    return 0 if any(judged.word != NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
+    is_compared = any(judged.word != NOT_COMPARABLE for judged in comparison.judged)
+    return 0 if is_compared else NOTHING_COMPARABLE
 
 
 def _check_together(options: argparse.Namespace) -> None:
     """Exit 2 for an option that has no meaning with or without --against, and set the default of --at-least."""
     if options.against == "":
         COMPARE.error(f"--against: got an empty text, wanted {PUBLISHED}, or a folder or an archive of results")
-    of_a_comparison = ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget", "brief", "log")
-    unfit = (
-        {"at_least": "got it without --against, wanted --against published or a baseline of your own"}
-        if options.against is None
-        else dict.fromkeys(of_a_comparison, "has no meaning with --against; leave out one of them")
-    )
-    for name, fault in unfit.items():
+    names: tuple[str, ...] = ("at_least",)
+    fault = "got it without --against, wanted --against published or a baseline of your own"
+    if options.against is not None:
+        names = ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget", "brief", "log")
+        fault = "has no meaning with --against; leave out one of them"
+    for name in names:
         if getattr(options, name) != COMPARE.get_default(name):
             COMPARE.error(f"--{name.replace('_', '-')}: {fault}")
     options.at_least = options.at_least or LEAST_PERCENT
@@ -103,18 +104,26 @@ def _check_together(options: argparse.Namespace) -> None:
 def _place(inputs: Sequence[Path]) -> Path:
     """Return the folder of the reports: the first one if it holds all inputs, else one in the working directory."""
     first = inputs[0].parent if inputs[0].is_file() else inputs[0]
-    inside = (path.resolve().is_relative_to(first.resolve()) and not as_input.is_bundle(path) for path in inputs)
-    return first if all(inside) else COMPARISON_FOLDER
+    for path in inputs:
+        if as_input.is_bundle(path) or not path.resolve().is_relative_to(first.resolve()):
+            return COMPARISON_FOLDER
+    return first
 
 
 def _compared(options: argparse.Namespace) -> Comparison:
     """Return the comparison that the options ask for; raise ResultError or PriceError for bad input."""
     table = prices.load(options.prices or prices.PRICES_PATH)
-    found = as_input.load(options.folders)
-    for line in (*found.probes.errors, *found.profiles.errors):
+    loaded = as_input.load(options.folders)
+    for line in (*loaded.probes.errors, *loaded.profiles.errors):
         print(f"warning: {tables.plain(line)}; the file is not used", file=sys.stderr)
     comparison = compare(
-        *(found, options.folders, options.by, options.baseline, options.band, table, options.target_loss),
+        loaded,
+        options.folders,
+        by=options.by,
+        baseline=options.baseline,
+        band=options.band,
+        price_table=table,
+        target_loss=options.target_loss,
         token_budget=options.token_budget,
     )
     known = sorted({pairs.BY[comparison.by](entry.result) for entry in comparison.entries})
@@ -143,10 +152,14 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
     ) as temporaries:
         paths = dict(zip(wanted, temporaries, strict=True))
         is_beside = "png" in paths and len(paths) > 1 and len(comparison.figures) >= MANY_RUNS
-        with _beside(lambda: _write("png", comparison, paths["png"])) if is_beside else nullcontext():
+        meanwhile = nullcontext()
+        if is_beside:
+            # by far the slowest of the files
+            picture = paths.pop("png")
+            meanwhile = _beside(lambda: _write("png", comparison, picture))
+        with meanwhile:
             for name, path in paths.items():
-                if not (is_beside and name == "png"):
-                    _write(name, comparison, path)
+                _write(name, comparison, path)
 
 
 def places(folder: Path, formats: Sequence[str] = FORMATS) -> dict[str, Path]:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs.discover import DiscoverError, discover, log_of
-from evaluate.inputs.earlier_names import UNKNOWN
 from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, Given, MissingError, build
+from evaluate.inputs.partly_known import UNKNOWN
 from evaluate.report.tables import plain
 from utils import models
 from utils.arguments import Parser, from_one, refusing, run

@@ -51,7 +51,7 @@ def fingerprint(
         except InputFileError as error:
             raise DataError(f"{path}: {error}; name another prefix") from error
     index = check(prefix)
-    found = {
+    digests = {
         "bin_sha256": sha256_file(bin_path(prefix)),
         "idx_sha256": sha256_file(idx_path(prefix)),
         "documents": index.documents,
@@ -61,19 +61,22 @@ def fingerprint(
     }
     manifest = load_manifest(prefix) if manifest_path(prefix).exists() else {}
     recorded = (manifest.get("tokenizer") or {}).get("sha256")
-    known = {**manifest, "tokenizer_sha256": recorded}
-    found["tokenizer_sha256"] = sha256_tokenizer(tokenizer) if tokenizer else recorded
-    count = min(batches, config.train_iterations) if config else None
-    stream, reason = _token_stream(prefix, {**found, **known}, config, count or 0)
-    without = None if found["tokenizer_sha256"] else "no manifest beside the pair; name the folder with --tokenizer"
-    reasons = {"tokenizer_sha256": without, "token_stream_sha256": reason}
-    differs = [key for key in found if known.get(key) not in (None, found[key])]
+    known = manifest | {"tokenizer_sha256": recorded}
+    digests["tokenizer_sha256"] = sha256_tokenizer(tokenizer) if tokenizer else recorded
+    count = min(batches, config.train_iterations) if config else 0
+    stream, reason = _token_stream(prefix, digests | known, config, count)
+    reasons = {}
+    if not digests["tokenizer_sha256"]:
+        reasons["tokenizer_sha256"] = "no manifest beside the pair; name the folder with --tokenizer"
+    if reason:
+        reasons["token_stream_sha256"] = reason
+    differs = [key for key in digests if known.get(key) not in (None, digests[key])]
     return {
         "prefix": str(prefix),
-        **found,
+        **digests,
         "token_stream_sha256": stream,
         "token_stream_batches": count if stream else None,
-        "reasons": {key: why for key, why in reasons.items() if why},
+        "reasons": reasons,
         "manifest_differs": differs if manifest else None,
     }
 
@@ -108,10 +111,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = FINGERPRINT.parse_args(arguments)
     if options.batches < 1:
         FINGERPRINT.error(f"--batches: got {options.batches}, wanted at least 1")
-    found = fingerprint(options.prefix, options.tokenizer, _config(options), options.batches)
-    print(json.dumps(found, indent=1))
-    if found["manifest_differs"]:
-        keys = ", ".join(found["manifest_differs"])
+    content = fingerprint(options.prefix, options.tokenizer, _config(options), options.batches)
+    print(json.dumps(content, indent=1))
+    if content["manifest_differs"]:
+        keys = ", ".join(content["manifest_differs"])
         where = plain(manifest_path(options.prefix))
         print(f"error: {where}: differs from the files in {keys}; encode the data again", file=sys.stderr)
         return 1

@@ -32,7 +32,8 @@ from evaluate.report.renderers import html_titled
 from evaluate.timeline import blocks, history
 from evaluate.timeline.blocks import DEFINITIONS
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, UNITS, Change, History, Story, Track
-from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, by_version
+from evaluate.timeline.series import LOOP, LOSS, MEMORY, SPEED, Run, by_version
+from evaluate.timeline.states import Differing
 from utils import redact
 from utils.arguments import VERSION, refusing, run
 from utils.errors import ForeignFileError
@@ -56,23 +57,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, is_ours in RECOGNISERS.items():
         require_ours(is_ours, output / name)
     loaded = as_input.load(options.places)
-    found = history.build(loaded, options.places, options.band, options.join, options.since)
-    if found.stories:
+    record = history.build(loaded, options.places, options.band, options.join, options.since)
+    if record.stories:
         try:
-            write(found, output)
+            write(record, output)
         except (OSError, ForeignFileError, store.ResultError) as error:
             return tables.not_written(output, error, "; name another with --output")
-    print(tables.shown_on(sys.stdout, renderers.terminal(blocks.blocks(found), renderers.terminal_width())))
-    if not found.stories:
-        after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
+    print(tables.shown_on(sys.stdout, renderers.terminal(blocks.blocks(record), renderers.terminal_width())))
+    if not record.stories:
+        after = f" that started after {record.since:%Y-%m-%d %H:%M} UTC" if record.since else ""
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
         return 1
     print(f"wrote {', '.join(tables.plain(output / name) for name in RECOGNISERS)}", file=sys.stderr)
-    words = {track.word for story in found.stories for track in story.tracks}
-    return REGRESSION if words & {WORDS[name] for name in options.fail_on} else 0
+    words = {track.word for story in record.stories for track in story.tracks}
+    fails = any(WORDS[name] in words for name in options.fail_on)
+    return REGRESSION if fails else 0
 
 
-def write(found: History, folder: Path) -> None:
+def write(record: History, folder: Path) -> None:
     """Write history.html and history.json into `folder`, both or none.
 
     Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
@@ -84,8 +86,8 @@ def write(found: History, folder: Path) -> None:
     paths = [folder / name for name in RECOGNISERS]
     with written_whole(*paths, is_ours=lambda path: RECOGNISERS[path.name](path)) as temporaries:
         texts = (
-            redact.text(page(TITLE, blocks.blocks(found))),
-            store.json_text(as_json(found), paths[1]),
+            redact.text(page(TITLE, blocks.blocks(record))),
+            store.json_text(as_json(record), paths[1]),
         )
         for temporary, text in zip(temporaries, texts, strict=True):
             temporary.write_text(text, encoding="utf8")
@@ -132,9 +134,13 @@ def as_json(history: History) -> dict[str, Any]:
 
 
 def _story(story: Story) -> dict[str, Any]:
+    version_changes = []
+    for after, differing in story.version_changes:
+        place = {"started_utc": _time(after), "file": str(after.entry.path)}
+        version_changes.append(place | {"differing": _each(differing)})
     return {
         "name": story.series.name,
-        "verdict": story.speed.word,
+        "verdict": story.word,
         "sentence": blocks.sentence(story),
         "details": blocks.details(story),
         "key": dict(story.series.key),
@@ -142,53 +148,50 @@ def _story(story: Story) -> dict[str, Any]:
         "runs": [_run(run) for run in story.series.runs],
         "by_version": [figures for _, _, figures in by_version(story.series.runs)],
         "tracks": [_track(track) for track in story.tracks],
-        "version_changes": [
-            {"started_utc": _time(run), "file": str(run.entry.path), "differing": [vars(one) for one in what]}
-            for run, what in story.version_changes
-        ],
+        "version_changes": version_changes,
     }
 
 
 def _run(run: Run) -> dict[str, Any]:
+    result = run.entry.result
     return {
         "file": str(run.entry.path),
-        "run": run.entry.result["run"],
-        "attempt": run.entry.result["attempt"],
+        "run": result["run"],
+        "attempt": result["attempt"],
         "started_utc": _time(run),
         "seed": run.seed,
         SPEED: run.values[SPEED],
+        LOOP: run.values[LOOP],
         "mfu_percent": run.mfu.value,
         "mfu_how": run.mfu.how,
         MEMORY: run.values[MEMORY],
         LOSS: run.values[LOSS],
-        "framework_versions": run.entry.result["provenance"]["framework_versions"],
+        "framework_versions": result["provenance"]["framework_versions"],
         "warnings": list(run.entry.findings.warnings),
     }
 
 
 def _track(track: Track) -> dict[str, Any]:
-    return {
-        "quantity": track.quantity,
-        "unit": UNITS[track.quantity],
-        **({"seed": track.seed} if track.quantity == LOSS else {}),
+    levels = []
+    for level in track.levels.found:
+        first, last = track.blocks[level.first][0], track.blocks[level.last][-1]
+        value = math.exp(level.value)
+        levels.append({"value": value, "runs": level.runs, "first_utc": _time(first), "last_utc": _time(last)})
+    odd = []
+    for place in track.levels.odd:
+        block = track.blocks[place]
+        odd.append({"first_utc": _time(block[0]), "files": [str(run.entry.path) for run in block]})
+    content = {"quantity": track.quantity, "unit": UNITS[track.quantity]}
+    if track.quantity == LOSS:
+        content["seed"] = track.seed
+    return content | {
         "band": track.band,
         "word": track.word,
         "resolution": track.levels.resolution,
-        "levels": [
-            {
-                "value": math.exp(level.value),
-                "runs": level.runs,
-                "first_utc": _time(track.blocks[level.first][0]),
-                "last_utc": _time(track.blocks[level.last][-1]),
-            }
-            for level in track.levels.found
-        ],
+        "levels": levels,
         "changes": [_change(change) for change in track.changes],
         "latest": _change(track.latest) if track.latest else None,
-        "odd": [
-            {"first_utc": _time(block[0]), "files": [str(run.entry.path) for run in block]}
-            for block in (track.blocks[place] for place in track.levels.odd)
-        ],
+        "odd": odd,
     }
 
 
@@ -202,9 +205,12 @@ def _change(change: Change) -> dict[str, Any]:
         "interval": list(change.interval) if change.interval else None,
         "p_value": change.difference.p_value,
         "runs": [change.before.runs, change.after.runs],
-        "changed_with_it": [vars(one) for one in change.differing],
-        "one_step_apart": [vars(one) for one in change.near],
+        "changed_with_it": _each(change.differing),
     }
+
+
+def _each(differing: Sequence[Differing]) -> list[dict[str, Any]]:
+    return [vars(difference) for difference in differing]
 
 
 def _time(run: Run) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -42,16 +42,7 @@ from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
 from utils.results.store import ResultError, write_json
 
-COLUMNS: dict[str, Callable[[System], str]] = {
-    "system": lambda one: one.name,
-    "accelerators": lambda one: f"{one.gpus} x {one.accelerator}",
-    "GBS": lambda one: str(one.global_batch_size),
-    "runs": lambda one: str(len(one.runs)),
-    "minutes": lambda one: f"{one.minutes:.2f}",
-    "tokens/s/GPU": lambda one: f"{one.throughput:,.0f}",
-    "between runs": lambda one: f"{one.spread:.2%}",
-}
-"""Header and cell of each column of the printed table."""
+COLUMNS = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
 WIDTH = 160
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
@@ -64,25 +55,25 @@ def verdicts(systems: Sequence[System], band: float = BAND) -> Iterator[dict[str
     """
     pairs = list(_pairs(systems))
     estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
-    for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, inference.adjusted(estimates), strict=True):
-        word, reason = inference.decide(found, p_value, band)
-        free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
-        reasons = [
-            reason,
-            *(f"{(a_name, b_name)[place]}: {why}" for place, why in found.sides_without_spread),
-            free,
-            *(inference.remark_on_machines(side[0].accelerator, _runs(side)) for side in (a, b)),
-        ]
+    for (a_name, a, b_name, b), estimate, p_value in zip(pairs, estimates, inference.adjusted(estimates), strict=True):
+        word, reason = inference.decide(estimate, p_value, band)
+        reasons = [reason]
+        for place, why in estimate.sides_without_spread:
+            reasons.append(f"{(a_name, b_name)[place]}: {why}")
+        settings = f"{_setting(a)} against {_setting(b)}"
+        reasons.append(f"{settings}, precision free: each submitter's best, not equal settings")
+        for side in (a, b):
+            reasons.append(inference.remark_on_machines(side[0].accelerator, _runs(side)))
         yield {
             "benchmark": b[0].benchmark,
             "a": a_name,
             "b": b_name,
             "verdict": word,
-            "ratio": found.ratio,
-            "interval": None if found.low is None else [found.low, found.high],
-            "runs": list(found.runs),
-            "machines": list(found.machines),
-            "scope": found.scope,
+            "ratio": estimate.ratio,
+            "interval": None if estimate.low is None else [estimate.low, estimate.high],
+            "runs": list(estimate.runs),
+            "machines": list(estimate.machines),
+            "scope": estimate.scope,
             "reasons": list(filter(None, reasons)),
         }
 
@@ -99,18 +90,19 @@ def _pairs(systems: Sequence[System]) -> Iterator[tuple[str, list[System], str, 
 
 
 def _setting(side: Sequence[System]) -> str:
-    gpus, batches = (sorted({getattr(one, key) for one in side}) for key in ("gpus", "global_batch_size"))
+    gpus = sorted({system.gpus for system in side})
+    batches = sorted({system.global_batch_size for system in side})
     return f"{' or '.join(map(str, gpus))} GPUs with global batch {' or '.join(map(str, batches))}"
 
 
 def _runs(side: Sequence[System]) -> list[inference.Run]:
-    if alone := [system.name for system in side if len(system.runs) < 2]:
-        raise MlperfLogError(f"{alone[0]}: got a single run, wanted two or more, since one has no spread")
-    return [
-        inference.Run(system.name, math.log(system.tokens_per_second_per_gpu(run)))
-        for system in side
-        for run in system.runs
-    ]
+    runs = []
+    for system in side:
+        if len(system.runs) < 2:
+            raise MlperfLogError(f"{system.name}: got a single run, wanted two or more, since one has no spread")
+        rates = map(system.tokens_per_second_per_gpu, system.runs)
+        runs += [inference.Run(system.name, math.log(rate)) for rate in rates]
+    return runs
 
 
 @refusing((ForeignFileError, ResultError))
@@ -122,40 +114,63 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.output:
             require_ours(_is_ours, options.output)
         systems = load(options.folder)
-        found = list(verdicts(systems, options.band))
+        entries = list(verdicts(systems, options.band))
     except MlperfLogError as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 1 if options.folder.is_dir() else 2
-    print(shown_on(sys.stdout, terminal([*_blocks(systems, found), Lines([DISCLAIMER])], WIDTH)))
+    print(shown_on(sys.stdout, terminal([*_blocks(systems, entries), Lines([DISCLAIMER])], WIDTH)))
     if options.output:
-        content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
+        content = {"disclaimer": DISCLAIMER, "verdicts": entries, "systems": list(map(_as_json, systems))}
         write_json(content, options.output, is_ours=_is_ours)
     return 0
 
 
-def _blocks(systems: Sequence[System], found: Sequence[dict[str, Any]]) -> Iterator[Block]:
+def _row(system: System) -> tuple[str, ...]:
+    return (
+        system.name,
+        f"{system.gpus} x {system.accelerator}",
+        str(system.global_batch_size),
+        str(len(system.runs)),
+        f"{system.minutes:.2f}",
+        f"{system.throughput:,.0f}",
+        f"{system.spread:.2%}",
+    )
+
+
+def _blocks(systems: Sequence[System], entries: Sequence[dict[str, Any]]) -> Iterator[Block]:
     """Yield the table of the systems, and a card for each verdict."""
-    yield Table("Systems", tuple(COLUMNS), [tuple(cell(one) for cell in COLUMNS.values()) for one in systems], 2)
-    for entry in found:
-        ratio, ends = with_interval(entry["ratio"], *(entry["interval"] or ())), entry["interval"]
-        statement = f"{entry['b']} against {entry['a']}: {ratio}{'' if ends else ' (no interval)'}"
+    yield Table("Systems", COLUMNS, list(map(_row, systems)), 2)
+    for entry in entries:
+        interval = entry["interval"] or ()
+        statement = f"{entry['b']} against {entry['a']}: {with_interval(entry['ratio'], *interval)}"
+        if not interval:
+            statement += " (no interval)"
         yield Card(entry["verdict"], statement, basis=f"holds for {entry['scope']}", support=entry["reasons"])
 
 
 def _as_json(system: System) -> dict[str, Any]:
-    runs = [
-        {
-            "file": run.path.name,
-            **{key: getattr(run, key) for key in ("minutes", "samples", "block_seconds", "samples_per_second")},
-            "tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run),
+    runs = []
+    for of_log in system.runs:
+        figures = {
+            "file": of_log.path.name,
+            "minutes": of_log.minutes,
+            "samples": of_log.samples,
+            "block_seconds": of_log.block_seconds,
+            "samples_per_second": of_log.samples_per_second,
+            "tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(of_log),
         }
-        for run in system.runs
-    ]
-    known = {
-        key: getattr(system, key)
-        for key in ("name", "benchmark", "accelerator", "gpus", "global_batch_size", "scaling")
+        runs.append(figures)
+    return {
+        "name": system.name,
+        "benchmark": system.benchmark,
+        "accelerator": system.accelerator,
+        "gpus": system.gpus,
+        "global_batch_size": system.global_batch_size,
+        "scaling": system.scaling,
+        "minutes": system.minutes,
+        "tokens_per_second_per_gpu": system.throughput,
+        "runs": runs,
     }
-    return known | {"minutes": system.minutes, "tokens_per_second_per_gpu": system.throughput, "runs": runs}
 
 
 if __name__ == "__main__":

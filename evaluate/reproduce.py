@@ -55,8 +55,21 @@ from utils.settings.keys import KEYS, NO_RECIPE
 
 NOT_ASKED = ("profile", "dp", "gradient_accumulation")
 """Keys of `training_config` that follow from the others and from the number of GPUs."""
-OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", "TOKENIZER", "TEXT_UNIT",
-    "ON_BAD_RECORD", "CLEAN", "GROUP_ROWS", "MIN_CHARS", "MAX_CHARS", "PROXY_LAYERS", "FIT")  # fmt: skip
+OF_DATA = (
+    "DATASET_REPO",
+    "DATASET_CONFIG",
+    "DATASET_REVISION",
+    "TEXT_COLUMN",
+    "TOKENIZER",
+    "TEXT_UNIT",
+    "ON_BAD_RECORD",
+    "CLEAN",
+    "GROUP_ROWS",
+    "MIN_CHARS",
+    "MAX_CHARS",
+    "PROXY_LAYERS",
+    "FIT",
+)
 """Settings that no result holds, and that are taken from the command on record where it has them."""
 
 
@@ -66,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = REPRODUCE.parse_args(arguments)
     if options.step == "judge" and options.results is None:
         REPRODUCE.error("--results: missing, wanted the folder of the results of this machine")
-    if faults := check(options.archive).faults:
+    faults = check(options.archive).faults
+    if faults:
         print(plain(f"FAIL     {options.archive} contradicts itself: {len(faults)} faults, first: {faults[0]}"))
         return FAILED
     if options.step == "judge":
@@ -81,30 +95,41 @@ def plan(archive: Path, platform: str) -> list[list[str]]:
 
     Raises ResultError for a file that is no archive of shell/wrap.sh, one with a fault, and one without such a job.
     """
-    found = grouped(_results(archive, platform), lambda result: tuple(settings(result)))
+    jobs = grouped(_results(archive, platform), lambda result: tuple(settings(result)))
     code = sha256_code(ROOT)
-    for arguments, results in found.items():
+    for arguments, results in jobs.items():
         print(plain(f"job: {' '.join(arguments)}"), file=sys.stderr)
-        for line in dict.fromkeys(line for result in results for line in _differences(result, code)):
+        lines: dict[str, None] = {}  # each line once, in order
+        for result in results:
+            lines.update(dict.fromkeys(_differences(result, code)))
+        for line in lines:
             print(plain(f"  {line}"), file=sys.stderr)
-    return [list(arguments) for arguments in found]
+    return list(map(list, jobs))
 
 
 def settings(result: Result) -> list[str]:
     """Return the settings, as KEY=VALUE, that make the job of a result again; RUNS is that of its `repeats`."""
     asked = result["training_config"]
     made = {
-        **{key.upper(): result[key] for key in ("framework", "model", "model_size", "method")},
+        "FRAMEWORK": result["framework"],
+        "MODEL": result["model"],
+        "MODEL_SIZE": result["model_size"],
+        "METHOD": result["method"],
         "RUNS": (result.get("repeats") or {}).get("runs") or "3",
     }
     for name, key in KEYS.items():
-        value = asked.get(key.in_results.key) if key.in_results else None
-        if value not in (None, NO_RECIPE) and key.in_results and key.in_results.key not in NOT_ASKED:
-            made[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        if key.in_results is None or key.in_results.key in NOT_ASKED:
+            continue
+        value = asked.get(key.in_results.key)
+        if value in (None, NO_RECIPE):
+            continue
+        made[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if result["platform"] == "cpu":
         made["CPU_RANKS"] = str(asked["num_gpus"])
-    words = (word.partition("=") for word in shlex.split(str(result["provenance"]["command"] or "")))
-    made |= {name: value for name, equals, value in words if equals and name in OF_DATA}
+    for word in shlex.split(str(result["provenance"]["command"] or "")):
+        name, equals, value = word.partition("=")
+        if equals and name in OF_DATA:
+            made[name] = value
     return [f"{name}={value}" for name, value in made.items()]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from evaluate.checks.recorded import grouped
 from evaluate.report import sweeps as figures
 from evaluate.report.blocks import Lines
+from evaluate.report.groups import known_values
 from evaluate.report.pictures import drawing, saved
 from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
 from evaluate.report.sweeps import Best, Measured, SweepError, in_words
@@ -53,12 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = [figures.measure(point, folder / point.label) for point in sweep.points]
     bests = figures.best_of(sweep, measured)
     for best in bests:
-        work = f" for {figures.in_words(best.work)}" if best.work else ""
-        lines.append(f"best{work}: {best.chosen.point.name if best.chosen else 'none'} ({best.why})")
-        if best.chosen:
-            file = path.parent / figures.file_name(sweep, best)
-            files[file] = figures.settings_file(sweep, best, best.chosen)
-            lines.append(f"  to use it with METHOD=best: cp {file} {figures.place(sweep, best.chosen)}")
+        work = f" for {in_words(best.work)}" if best.work else ""
+        if best.chosen is None:
+            lines.append(f"best{work}: none ({best.why})")
+            continue
+        file = path.parent / figures.file_name(sweep, best)
+        files[file] = figures.settings_file(sweep, best, best.chosen)
+        lines.append(f"best{work}: {best.chosen.point.name} ({best.why})")
+        lines.append(f"  to use it with METHOD=best: cp {file} {figures.place(sweep, best.chosen)}")
     require_ours(is_png, picture)
     require_ours(figures.is_overlay, *files)
     try:
@@ -70,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(terminal([figures.table(measured)], terminal_width()))
     print(terminal([Lines(lines)], UNBROKEN))  # a command to copy stays in one line
     print(f"wrote {plain(', '.join(map(str, (picture, *files))))}", file=sys.stderr)
-    return 0 if any(one.rates for one in measured) else 1
+    return 0 if any(point.rates for point in measured) else 1
 
 
 # The picture of a sweep: a heat map of speed and one of memory for every combination beyond two axes.
@@ -87,8 +92,8 @@ CHARACTERS_OF_INCH = 14
 NAMING = ("FRAMEWORK", "MODEL")
 """Axes that become panels rather than rows and columns where there are two others."""
 KINDS: tuple[tuple[str, Callable[[Measured], float | None]], ...] = (
-    ("tokens/s per GPU or rank", lambda one: one.rate),
-    ("peak memory, GB", lambda one: one.memory_gb),
+    ("tokens/s per GPU or rank", attrgetter("rate")),
+    ("peak memory, GB", attrgetter("memory_gb")),
 )
 Cells = list[list[Measured]]
 
@@ -104,9 +109,10 @@ def png(sweep: Sweep, measured: Sequence[Measured], bests: Sequence[Best]) -> by
     figure = Figure(figsize=(width, TITLES + len(panels) * (TITLES + rows * CELL_HEIGHT)), layout="constrained")
     figure.suptitle(_title(sweep, measured, int(width * CHARACTERS_OF_INCH)), fontsize=9)
     for line, (title, cells) in zip(figure.subplots(len(panels), 2, squeeze=False), panels, strict=True):
-        for axes, (name, value) in zip(line, KINDS, strict=True):
-            largest = max((found for one in measured if (found := value(one)) is not None), default=0.0)
-            _draw_map(axes, cells, [[value(one) for one in row] for row in cells], largest or 1.0, chosen)
+        for axes, (name, value_of) in zip(line, KINDS, strict=True):
+            # all panels have one scale
+            largest = max(known_values(map(value_of, measured)), default=0.0) or 1.0
+            _draw_map(axes, cells, [list(map(value_of, row)) for row in cells], largest, chosen)
             axes.set_title(f"{title}{name}", fontsize=9)
             for axis, key in zip((axes.yaxis, axes.xaxis), keys, strict=False):
                 axis.set_ticks(range(len(sweep.axes[key])), list(map(plain, sweep.axes[key])))
@@ -119,17 +125,23 @@ def _panels(sweep: Sweep, measured: Sequence[Measured], keys: Sequence[str]) -> 
     others = {key: values for key, values in sweep.axes.items() if key not in keys}
     for values in itertools.product(*others.values()):
         wanted = dict(zip(others, values, strict=True))
-        inside = [one for one in measured if wanted.items() <= one.point.settings.items()]
-        cells = [[one for one in inside if one.point.settings[keys[0]] == value] for value in sweep.axes[keys[0]]]
+        inside = [point for point in measured if wanted.items() <= point.point.settings.items()]
+        by_row = grouped(inside, lambda point: point.point.settings[keys[0]])
+        cells = [by_row.get(value, []) for value in sweep.axes[keys[0]]]
         yield f"{in_words(wanted)}\n" if wanted else "", cells
 
 
 def _title(sweep: Sweep, measured: Sequence[Measured], characters: int) -> str:
-    results = [result for one in measured for result in one.results]
-    devices = sorted({str(result["gpu_info"]["device_name"]) for result in results})
-    dates = sorted(str(result["provenance"]["started_utc"])[:10] for result in results)
-    runs = sorted({str(len(one.rates)) for one in measured if one.rates})
-    known = f"{', '.join(devices)}; {dates[0]}; runs a point: {', '.join(runs)}" if results else "no result"
+    devices, dates, runs = set(), set(), set()
+    for point in measured:
+        if point.rates:
+            runs.add(str(len(point.rates)))
+        for result in point.results:
+            devices.add(str(result["gpu_info"]["device_name"]))
+            dates.add(str(result["provenance"]["started_utc"])[:10])
+    known = "no result"
+    if devices:
+        known = f"{', '.join(sorted(devices))}; {min(dates)}; runs a point: {', '.join(sorted(runs))}"
     lines = wrapped(f"{sweep.platform}: {in_words(sweep.fixed)}", 2, characters) + wrapped(known, 1, characters)
     return "\n".join([plain(f"Sweep {sweep.name}"), *lines])
 
@@ -139,14 +151,20 @@ def _draw_map(
 ) -> None:
     axes.imshow(np.array(values, dtype=float), cmap=COLOURS, vmin=0, vmax=largest, aspect="auto")
     axes.set(xticks=(), yticks=())
-    for (y, row), x in itertools.product(enumerate(cells), range(len(cells[0]))):
-        found, is_best = values[y][x], any(row[x] is one for one in chosen)
-        why = "not measured" if row[x].rate is not None else row[x].why
-        words = "\n".join(
-            wrapped(why, 3, CHARACTERS_OF_CELL) if found is None else [number(found), *["best"] * is_best]
-        )
-        colour = "white" if found is not None and found < 0.6 * largest else "black"
-        axes.text(x, y, words, ha="center", va="center", color=colour, weight="bold" if is_best else "normal")
+    for y, row in enumerate(cells):
+        for x, point in enumerate(row):
+            value, is_best = values[y][x], any(point is best for best in chosen)
+            if value is None:
+                why = "not measured" if point.rate is not None else point.why
+                lines = wrapped(why, 3, CHARACTERS_OF_CELL)
+            else:
+                lines = [number(value)]
+                if is_best:
+                    lines.append("best")
+            # white on the dark end of the map
+            colour = "white" if value is not None and value < 0.6 * largest else "black"
+            weight = "bold" if is_best else "normal"
+            axes.text(x, y, "\n".join(lines), ha="center", va="center", color=colour, weight=weight)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.ceiling import Aligned, align
 from evaluate.timing.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
 from evaluate.timing.stream import TraceError
+from evaluate.timing.tables import OperatorRow
 from utils.arguments import refusing, run
 from utils.errors import UnusableError
 from utils.files import written_whole
@@ -126,24 +127,25 @@ def of_side(side: Breakdown, probe: Probe | None = None) -> dict[str, Any]:
         "phases": dict(side.phases),
         "communication_groups": [asdict(row) for row in side.groups],
         "kernels": [asdict(row) for row in side.kernels],
-        "operators": [
-            {
-                "name": row.name,
-                "kind": row.kind,
-                "phase": row.phase,
-                "operator": row.work.family,
-                "shapes": row.work.sizes,
-                "precision": row.work.precision,
-                "count": row.count,
-                "seconds": row.seconds,
-                "flops": row.work.flops,
-                "tflops": row.tflops,
-                "share_of_probe": ceiling.share(row, probe),
-                "kernel": row.kernel or None,
-            }
-            for row in side.operators
-        ],
+        "operators": [_operator(row, probe) for row in side.operators],
         "remarks": list(side.remarks),
+    }
+
+
+def _operator(row: OperatorRow, probe: Probe | None) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "phase": row.phase,
+        "operator": row.work.family,
+        "shapes": row.work.sizes,
+        "precision": row.work.precision,
+        "count": row.count,
+        "seconds": row.seconds,
+        "flops": row.work.flops,
+        "tflops": row.tflops,
+        "share_of_probe": ceiling.share(row, probe),
+        "kernel": row.kernel or None,
     }
 
 
@@ -158,18 +160,20 @@ def of_pair(
         "b": of_side(b, probes[1]),
         "difference_ms": (b.step_seconds - a.step_seconds) * MS,
         "kinds_difference_ms": {kind: (b.kinds[kind] - a.kinds[kind]) * MS for kind in KINDS},
-        "operators": [
-            {
-                "kind": one.kind,
-                "phase": one.phase,
-                "operator": one.family,
-                "shapes": one.sizes,
-                "a_ms": None if one.a is None else one.a.seconds * MS,
-                "b_ms": None if one.b is None else one.b.seconds * MS,
-                "difference_ms": one.difference_seconds * MS,
-            }
-            for one in aligned
-        ],
+        "operators": list(map(_aligned, aligned)),
+    }
+
+
+def _aligned(operator: Aligned) -> dict[str, Any]:
+    a, b = operator.a, operator.b
+    return {
+        "kind": operator.kind,
+        "phase": operator.phase,
+        "operator": operator.family,
+        "shapes": operator.sizes,
+        "a_ms": None if a is None else a.seconds * MS,
+        "b_ms": None if b is None else b.seconds * MS,
+        "difference_ms": operator.difference_seconds * MS,
     }
 
 

@@ -7,8 +7,8 @@ evaluate.validate and against its raw log (evaluate/bundle/raw_logs.py); each co
 the same version of the suite made it. Pages and pictures are no evidence: only their hashes are checked, and a note
 states this.
 
-The checks find mistakes and any change made in one place. They are not a signature: only a second run exposes somebody
-who changes logs, results, report and manifest consistently. docs/bundle.md describes the checks.
+The checks find mistakes, damage and careless edits. They are no proof against a forger, who can write any archive: the
+answer to doubt is a second run (evaluate/reproduce.py). docs/bundle.md describes the checks.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 from evaluate.bundle import archive, raw_logs
 from evaluate.bundle.archive import MANIFEST, UNREADABLE, Bundle
 from evaluate.checks.entries import Loaded, load_results
+from evaluate.inputs.partly_known import is_number
 from evaluate.metrics import prices
 from evaluate.report.comparison import as_json, compare
 from evaluate.verdict import pairs
@@ -66,7 +67,8 @@ def check(path: Path) -> CheckedBundle:
         root = Path(folder) / "output"  # in a folder of its own, because load looks for probes beside it too
         faults = [*archive.disagreements(bundle), *_extract(bundle, root)]
         loaded = _load([root], [""])
-        for name, result in (*((entry.path, entry.result) for entry in loaded.entries), *_superseded(bundle, root)):
+        results = [(entry.path, entry.result) for entry in loaded.entries]
+        for name, result in (*results, *_superseded(bundle, root)):
             faults += [f"{name}: {line}" for line in raw_logs.check(bundle, result)]
         is_same_code = bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT)
         if is_same_code:
@@ -96,12 +98,10 @@ def _superseded(bundle: Bundle, root: Path) -> Iterator[tuple[Path, dict[str, An
 
 def _comparison_faults(bundle: Bundle, root: Path) -> Iterator[str]:
     """Yield the faults of the comparisons in an archive, whose results and probes are extracted to `root`."""
-    wanted = {str(Path(name).with_name("compare.json")) for name in bundle.of_kind("comparison")}
-    for name in sorted(wanted, key=lambda name: (name not in bundle.kinds, name)):
-        if name in bundle.kinds:
-            yield from (f"{name}: {line}" for line in _check_one(bundle, name, root))
-        else:
-            yield f"{name}: is missing: the comparison beside it cannot be recalculated"
+    for name in bundle.of_kind("comparison"):
+        if Path(name).name == "compare.json":
+            for line in _check_one(bundle, name, root):
+                yield f"{name}: {line}"
 
 
 def _notes(bundle: Bundle, is_same_code: bool) -> list[str]:
@@ -136,13 +136,17 @@ def _stored(bundle: Bundle, name: str) -> tuple[dict[str, Any], tuple[str, ...],
     """
     content = parse_json(bundle.archive.read(name))
     try:
-        folders = tuple(str(folder) for folder in content["folders"])
-        by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
+        folders = tuple(map(str, content["folders"]))
+        by, band = content["by"], float(content["band"])
         if by not in pairs.BY or not folders or not 0 <= band < 1:
             raise ValueError(f"by {by!r}, band {band!r}, folders {folders!r}: not options of a comparison")
-        target = None if target_loss is None else float(target_loss)
-        table = {} if content["price_table"] is None else prices.table_of(content["price_table"])
-        return content, folders, (by, content["baseline"], band, table, target, float(content["token_budget"]))
+        target_loss = content.get("target_loss")
+        if target_loss is not None:
+            target_loss = float(target_loss)
+        table = {}
+        if content["price_table"] is not None:
+            table = prices.table_of(content["price_table"])
+        return content, folders, (by, content["baseline"], band, table, target_loss, float(content["token_budget"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is not a comparison of the suite ({type(error).__name__}: {error})") from error
 
@@ -155,8 +159,10 @@ def _load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
         return Loaded((), ())
 
     def renamed(path: Path) -> Path:
-        folder, name = next(pair for pair in zip(folders, names, strict=True) if path.is_relative_to(pair[0]))
-        return Path(name) / path.relative_to(folder)
+        for folder, name in zip(folders, names, strict=True):
+            if path.is_relative_to(folder):
+                return Path(name) / path.relative_to(folder)
+        return path
 
     entries = [replace(entry, path=renamed(entry.path)) for entry in found.entries]
     unreadable = [(renamed(path), error.replace(str(path), str(renamed(path)))) for path, error in found.unreadable]
@@ -177,25 +183,28 @@ def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
 
 def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(wanted, dict):
-        for key in sorted({*stored, *wanted} - {NOT_CHECKED}, key=str):
+        for key in sorted({*stored, *wanted}, key=str):
             inner = f"{where}.{key}" if where else str(key)
+            if key == NOT_CHECKED:
+                continue
             if key not in wanted:
                 yield f"{inner}: does not follow from the results"
             elif key not in stored:
                 yield f"{inner}: is missing"
             else:
                 yield from _differences(inner, stored[key], wanted[key])
-    elif isinstance(stored, list) and isinstance(wanted, list) and len(stored) != len(wanted):
-        yield f"{where}: has {len(stored)} entries, the results give {len(wanted)}"
     elif isinstance(stored, list) and isinstance(wanted, list):
-        for index, (one, other) in enumerate(zip(stored, wanted, strict=True)):
-            yield from _differences(f"{where}[{index}]", one, other)
+        if len(stored) != len(wanted):
+            yield f"{where}: has {len(stored)} entries, the results give {len(wanted)}"
+            return
+        for index, pair in enumerate(zip(stored, wanted, strict=True)):
+            yield from _differences(f"{where}[{index}]", *pair)
     elif not _is_same(stored, wanted):
         has, gives = (shortened(json.dumps(value), LONGEST_SHOWN) for value in (stored, wanted))
         yield f"{where}: has {has}, the results give {gives}"
 
 
 def _is_same(stored: Any, wanted: Any) -> bool:
-    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stored, wanted)):
+    if is_number(stored) and is_number(wanted):
         return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
     return type(stored) is type(wanted) and bool(stored == wanted)

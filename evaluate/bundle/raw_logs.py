@@ -14,6 +14,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,17 @@ def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
     if result["provenance"].get("logs"):
         return ["was extracted from a log that is not in the archive: no sample can be checked"]
     run = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run"))).removesuffix(".json")
-    stem = f"logs/{result['label'] and result['label'] + '_'}{run}_attempt{result['attempt']}"
-    ending, check_log = (".log", _check_own_log)
-    if frameworks.of(result["framework"]).starts_its_ranks:
-        ending, check_log = (".primus.log", _check_primus_log)
+    label = f"{result['label']}_" if result["label"] else ""
+    stem = f"logs/{label}{run}_attempt{result['attempt']}"
+    is_primus = frameworks.of(result["framework"]).starts_its_ranks
+    ending = ".primus.log" if is_primus else ".log"
     pattern = re.compile(rf"{re.escape(stem)}(_node[0-9]+)?{re.escape(ending)}")
-    names = [name for name in bundle.of_kind("log") if pattern.fullmatch(name)]
+    names = list(filter(pattern.fullmatch, bundle.of_kind("log")))
     if not names:
         missing = f"{stem}{ending}: is missing: no sample of this result can be checked"
         return [missing] if result["status"] == "ok" else []
     try:
+        check_log = _check_primus_log if is_primus else _check_own_log
         return list(check_log(bundle, result, names))
     except UNREADABLE as error:
         return [f"{', '.join(names)}: cannot be read ({error})"]
@@ -65,13 +67,11 @@ def _check_own_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[st
         elif content.keys() == samples.keys():
             for key, value in content.items():
                 samples[key].append(value)
-        elif facts.keys() & content.keys():
-            yield f"{place}: {', '.join(content)} a second time; wanted the log of one run"
         else:
             facts |= content
     where = names[0] if len(names) == 1 else f"{names[0]} and those of the other nodes"
     has_sections = all(isinstance(facts.get(section), dict) for section in raw_samples.SECTIONS)
-    if has_sections and facts.keys() >= {*raw_samples.IDENTITY} and samples["steps"]:
+    if has_sections and facts.keys() >= set(raw_samples.IDENTITY) and samples["steps"]:
         yield from _facts(facts, result, where)
         yield from _samples(store.rounded(samples), result, where)
     elif result["status"] == "ok":
@@ -86,7 +86,7 @@ def _raw_lines(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[str, dict
     for name in names:
         with bundle.archive.open(name) as raw:
             text = io.TextIOWrapper(raw, encoding="utf8", errors="replace")
-            for number, line in enumerate(iter(lambda text=text: text.readline(LONGEST_LINE), ""), 1):  # type: ignore[misc]
+            for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE), ""), 1):
                 start = line.find(raw_samples.PREFIX + "{")
                 if start >= 0:
                     yield f"{name}:{number}", parsed(line[start:])
@@ -102,15 +102,12 @@ def parsed(line: str) -> dict[str, Any] | None:
 
 
 def _facts(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Compare settings and identity. A setting that is newer than the log has the value that ran before it existed."""
-    facts = schema.with_later_settings({section: dict(logged[section]) for section in raw_samples.SECTIONS})
+    """Compare identity, and the settings that the log has."""
     for key in raw_samples.IDENTITY:
         yield from _difference(key, result.get(key), logged[key], where)
     for section in raw_samples.SECTIONS:
-        for key, value in store.rounded({section: facts[section]})[section].items():
+        for key, value in store.rounded({section: logged[section]})[section].items():
             yield from _difference(f"{section}.{key}", result[section].get(key), value, where)
-    if missing := result["training_config"].keys() - {"reasons"} - facts["training_config"].keys():
-        yield f"training_config: the log lacks {', '.join(sorted(missing))} ({where})"
 
 
 def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -> Iterator[str]:
@@ -120,11 +117,11 @@ def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -
         if len(stored) != len(values):
             yield f"{key}: the result has {len(stored)}, the log {len(values)} ({where})"
         elif wrong:
-            first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            yield (
-                f"{key}: step {result['steps'][first]}: the result has {stored[first]}, the log {values[first]}{more} "
-                f"({where})"
-            )
+            first = wrong[0]
+            difference = f"the result has {stored[first]}, the log {values[first]}"
+            if len(wrong) > 1:
+                difference += f", and {len(wrong) - 1} more"
+            yield f"{key}: step {result['steps'][first]}: {difference} ({where})"
 
 
 def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -137,7 +134,8 @@ def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence
             yield f"{names[0]}: {error}"
             return
     for name, key in OF_PRIMUS.items():
-        if (fact := log.fact(name)) is not None:
+        fact = log.fact(name)
+        if fact is not None:
             yield from _difference(f"training_config.{key}", config[key], fact, names[0])
     profile = profiling.parse(config.get("profile") or profiling.NO_PROFILE)
     excluded = profile.excluded_by_primus if profile else {}

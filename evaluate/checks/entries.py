@@ -180,7 +180,7 @@ def read_results(paths: Sequence[Path]) -> Found:
             raise store.ResultError(f"{path}: is no result, wanted a folder or train_*.json; {advice}")
         found.unreadable += discover.files_below(path, discover.PATTERN)[1] if path.is_dir() else []
     folders = [path for path in paths if path.is_dir()]
-    for path in (*discover.find(paths), *discover.find(folders, earlier.PATTERN), *earlier.find_extracted(folders)):
+    for path in (*discover.find(paths), *discover.find(folders, earlier.PATTERN), *discover.find_extracted(folders)):
         try:
             found.results.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
         except store.ResultError as error:

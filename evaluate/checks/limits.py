@@ -16,7 +16,7 @@ from typing import Any
 
 from evaluate.checks.consistency import FLOAT32_RELATIVE
 from evaluate.checks.recorded import is_recorded
-from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
+from evaluate.inputs.earlier import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.capacity import spec_of
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss, utilisation

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 
-from evaluate.inputs.earlier_names import named_in
+from evaluate.inputs import earlier
+from evaluate.inputs.partly_known import named_in
 from utils.input_files import InputFileError, require_regular
 from utils.logs.events import FILE_NAME as EVENTS, EventFileError
 from utils.logs.reader import holds_iterations
@@ -25,6 +27,10 @@ PATTERN = "train_*.json"
 PRIMUS_PATH = "/workspace/Primus"
 """Folder of Primus in AMD's images; the environment variable PRIMUS_PATH overrides it."""
 _ROTATED = re.compile(r"\.(?:\d+|\d{4}-\d\d-\d\d_[\d_-]+)(?=\.(?:log|txt)$)|(?<=\.log)\.\d+$|(?<=\.txt)\.\d+$")
+_OF_A_LOG = re.compile(rb'^ "source": ?"log",?$', re.MULTILINE)
+"""The line that evaluate/inputs/from_log.py has written; in all results it comes before the samples."""
+_SEARCHED_BYTES = 1 << 16
+"""Enough for what comes before the samples: large files of other kinds are not read whole."""
 _LEVELS = ("debug", "info", "warning", "error")
 """Names of Primus's files; each level also contains the lines of the levels after it."""
 
@@ -39,12 +45,34 @@ def find(folders: Iterable[Path], pattern: str = PATTERN) -> Iterator[Path]:
     A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist, or is neither a
     folder nor a file. A path that is yielded may be anything of that name; `read` refuses what is no file.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder in folders:
         require_place(folder)
-        below = [folder] if folder.is_file() else files_below(folder, pattern)[0]
-        found += [path for path in below if SUPERSEDED not in path.relative_to(folder).parts]
-    yield from distinct(found)
+        if folder.is_file():
+            paths.append(folder)
+            continue
+        for path in files_below(folder, pattern)[0]:
+            if SUPERSEDED not in path.relative_to(folder).parts:
+                paths.append(path)
+    yield from distinct(paths)
+
+
+def find_extracted(folders: Iterable[Path]) -> list[Path]:
+    """Return the results that `evaluate.extract --output NAME.json` made under other names, sorted."""
+    paths = []
+    for path in find(folders, "*.json"):
+        is_result = path.match(PATTERN) or path.match(earlier.PATTERN)
+        if not is_result and _is_extracted(path):
+            paths.append(path)
+    return paths
+
+
+def _is_extracted(path: Path) -> bool:
+    with suppress(OSError):  # a file that may not be read and has no name of ours is none of ours
+        if path.is_file():
+            with path.open("rb") as file:
+                return _OF_A_LOG.search(file.read(_SEARCHED_BYTES)) is not None
+    return False
 
 
 def require_folder(output: Path) -> None:
@@ -74,15 +102,17 @@ def files_below(folder: Path, pattern: str) -> tuple[list[Path], list[tuple[Path
     unreadable: list[tuple[Path, str]] = []
 
     def note(error: OSError) -> None:
-        unreadable.append(
-            (Path(error.filename or folder), f"{error.filename}: folder cannot be read: {error.strerror or error}")
-        )
+        line = f"{error.filename}: folder cannot be read: {error.strerror or error}"
+        unreadable.append((Path(error.filename or folder), line))
 
-    found = []
+    paths = []
     for place, folders, files in os.walk(folder, onerror=note):
-        folders[:] = [name for name in folders if name != "lost+found"]
-        found += [Path(place, name) for name in (*folders, *files) if fnmatchcase(name, pattern)]
-    return sorted(found), unreadable
+        if "lost+found" in folders:
+            folders.remove("lost+found")
+        for name in folders + files:
+            if fnmatchcase(name, pattern):
+                paths.append(Path(place, name))
+    return sorted(paths), unreadable
 
 
 def distinct(paths: Iterable[Path]) -> list[Path]:
@@ -106,8 +136,11 @@ class FoundLog:
     @property
     def model(self) -> str | None:
         """The model named by the innermost part of the path that names one; None if no part does."""
-        named = next(filter(None, map(named_in, reversed(Path(self.name).parts))), ())
-        return named[0] if len(named) == 1 else None
+        for part in reversed(Path(self.name).parts):
+            models = named_in(part)
+            if models:
+                return models[0] if len(models) == 1 else None
+        return None
 
     @property
     def label(self) -> str:
@@ -119,7 +152,7 @@ def discover(folder: Path) -> list[FoundLog]:
     """Return every training with a log below `folder`, sorted by path; raise DiscoverError if it is not a folder."""
     if not folder.is_dir():
         raise DiscoverError(f"{folder}: no such folder; name the folder that holds the logs")
-    return _trainings(folder, (path for path in files_below(folder, "*")[0] if path.is_file()))
+    return _trainings(folder, filter(Path.is_file, files_below(folder, "*")[0]))
 
 
 def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
@@ -138,16 +171,17 @@ def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
                 )
         return paths
     known = [Path(), Path("logs"), Path("output"), Path("output/logs")]
-    known += [Path(environ["PRIMUS_WORKSPACE"])] if environ.get("PRIMUS_WORKSPACE") else []
+    if environ.get("PRIMUS_WORKSPACE"):
+        known.append(Path(environ["PRIMUS_WORKSPACE"]))
     known.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
     folders = [folder for folder in dict.fromkeys(known) if folder.is_dir()]
     for folder in folders:
-        found = [one for one in _in_folder(folder) if one.model == model]
-        if len(found) > 1:
-            names = ", ".join(str(one.paths[0]) for one in found)
+        logs = [log for log in _in_folder(folder) if log.model == model]
+        if len(logs) > 1:
+            names = ", ".join(str(log.paths[0]) for log in logs)
             raise DiscoverError(f"{folder}: several logs of {model} ({names}); choose one with --log-file")
-        if found:
-            return list(found[0].paths)
+        if logs:
+            return list(logs[0].paths)
     looked = ", ".join(str(folder) for folder in folders)
     raise DiscoverError(f"no log of {model} in {looked}; name it with --log-file or {variable}")
 
@@ -156,15 +190,23 @@ def _in_folder(folder: Path) -> list[FoundLog]:
     """Return the trainings directly in a folder and in the Primus tree below it, but in no deeper folder."""
     paths = [path for path in folder.iterdir() if path.is_file()]
     paths += folder.glob("*/*/*/logs/pre_trainer/rank-*/*")
-    logs = (path for path in paths if not path.name.startswith(EVENTS))
-    return [found for found in _trainings(folder, logs) if not found.refused]
+    logs = [path for path in paths if not path.name.startswith(EVENTS)]
+    return [log for log in _trainings(folder, logs) if not log.refused]
 
 
 def _trainings(folder: Path, paths: Iterable[Path]) -> list[FoundLog]:
     """Return the trainings whose logs are among the files, sorted by path."""
-    named = sorted((key, path) for path in paths if (key := _training_of(path)) is not None)
-    groups = ((key, [path for _, path in group]) for key, group in groupby(named, itemgetter(0)))
-    return [found for key, group in groups if (found := _found(folder, key, group))]
+    by_training: dict[Path, list[Path]] = {}
+    for path in sorted(paths):
+        key = _training_of(path)
+        if key is not None:
+            by_training.setdefault(key, []).append(path)
+    logs = []
+    for key in sorted(by_training):
+        log = _log(folder, key, by_training[key])
+        if log is not None:
+            logs.append(log)
+    return logs
 
 
 def _training_of(path: Path) -> Path | None:
@@ -177,22 +219,30 @@ def _training_of(path: Path) -> Path | None:
     return path.with_name(plain) if plain.endswith((".log", ".txt")) else None
 
 
-def _found(folder: Path, key: Path, paths: Sequence[Path]) -> FoundLog | None:
+def _log(folder: Path, key: Path, paths: Sequence[Path]) -> FoundLog | None:
     name = str(key.relative_to(folder))
     if key.suffix == ".xlsx":
         why = "a report on traces of some steps (TraceLens and the like); it holds times of kernels and none of steps"
         return FoundLog(name, tuple(paths), why)
-    chosen = tuple(_fullest_levels(paths))
+    chosen = _fullest_levels(paths)
     try:
-        return FoundLog(name, chosen) if any(holds_iterations(path) for path in chosen) else None
+        if not any(map(holds_iterations, chosen)):
+            return None
     except EventFileError as error:
-        return FoundLog(name, chosen, str(error))
+        return FoundLog(name, tuple(chosen), str(error))
+    return FoundLog(name, tuple(chosen))
 
 
-def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
-    """Yield the files of the most complete level of each rank's folder, and every file without a level of Primus."""
+def _fullest_levels(paths: Iterable[Path]) -> list[Path]:
+    """Return the files of the most complete level of each rank's folder, and every file without a level of Primus."""
+    chosen = []
     for folder, group in groupby(paths, attrgetter("parent")):
         files = list(group)
-        levels = [level for level in _LEVELS if any(file.name.startswith(f"{level}.") for file in files)]
-        is_of_levels = levels and folder.name.startswith("rank-")
-        yield from (file for file in files if not is_of_levels or file.name.startswith(f"{levels[0]}."))
+        if folder.name.startswith("rank-"):
+            for level in _LEVELS:
+                of_level = [file for file in files if file.name.startswith(f"{level}.")]
+                if of_level:
+                    files = of_level
+                    break
+        chosen += files
+    return chosen

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import earlier_names
+from evaluate.inputs.partly_known import UNKNOWN, filled
 from utils.frameworks import VENDOR_OF
 from utils.logs.lines import RunLog
 from utils.logs.reader import ASKED
@@ -59,8 +59,8 @@ def build(run: RunLog, given: Given, paths: list[Path], command: str) -> dict[st
         "identity_sha256": sha256_json({"logs": sorted(log["sha256"] for log in logs), "said": dict(given)}),
         "training_config": config,
         "resolved_config": _resolved(run),
-        "energy_metrics": earlier_names.filled("energy_metrics", {}, NO_ENERGY),
-        "fingerprint": earlier_names.filled("fingerprint", {}, "the log does not say what was read"),
+        "energy_metrics": filled("energy_metrics", {}, NO_ENERGY),
+        "fingerprint": filled("fingerprint", {}, "the log does not say what was read"),
         **_measured(run, tokens, config["num_gpus"]),
     }
     result["platform"], how = _platform(run, given)
@@ -85,30 +85,37 @@ def _training_config(run: RunLog, given: Given) -> dict[str, Any]:
     batch = (config["micro_batch_size"] or 0) * (config["dp"] or 0)
     if batch and config["global_batch_size"] % batch == 0:
         config["gradient_accumulation"] = config["global_batch_size"] // batch
-    return earlier_names.filled("training_config", _with_recipe(config), NOT_IN_LOG)
+    return filled("training_config", _with_recipe(config), NOT_IN_LOG)
 
 
 def _platform(run: RunLog, given: Given) -> tuple[str, list[str]]:
     """Return the platform, and a warning with the way it was inferred if the log does not name it."""
-    is_amd = any("hip" in name or "rocm" in name for name in run.memory)
-    if known := given["platform"] or run.fact("platform") or ("amd" if is_amd else None):
-        return str(known), []
+    stated = given["platform"] or run.fact("platform")
+    if stated:
+        return str(stated), []
+    if any("hip" in name or "rocm" in name for name in run.memory):
+        return "amd", []
     if run.framework in VENDOR_OF:
         platform = VENDOR_OF[run.framework]
         return platform, [f"platform: {platform}, which {run.framework} is made for; the log does not name it"]
-    return earlier_names.UNKNOWN, ["platform: the log does not name it; say it with --platform"]
+    return UNKNOWN, ["platform: the log does not name it; say it with --platform"]
 
 
 def _resolved(run: RunLog) -> dict[str, Any]:
     """Return the settings that ran, as far as the log itself records them."""
-    recorded = {key: run.facts.get(OF_LOG.get(key, key)) for key in SECTIONS["resolved_config"]}
-    known = {key: fact.value for key, fact in recorded.items() if fact and fact.where != ASKED}
-    return earlier_names.filled("resolved_config", _with_recipe(known), NOT_IN_LOG)
+    known = {}
+    for key in SECTIONS["resolved_config"]:
+        fact = run.facts.get(OF_LOG.get(key, key))
+        if fact and fact.where != ASKED:
+            known[key] = fact.value
+    return filled("resolved_config", _with_recipe(known), NOT_IN_LOG)
 
 
 def _with_recipe(config: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with the fp8 recipe where the precision says that there is none."""
-    return config | ({"fp8_recipe": NO_RECIPE} if config.get("precision") in ("bf16", "fp32") else {})
+    if config.get("precision") in ("bf16", "fp32"):
+        return config | {"fp8_recipe": NO_RECIPE}
+    return config
 
 
 def _gpu_info(run: RunLog, given: Given, platform: str, num_gpus: int) -> dict[str, Any]:
@@ -119,14 +126,14 @@ def _gpu_info(run: RunLog, given: Given, platform: str, num_gpus: int) -> dict[s
         "total_memory_gb": round(total.gb, 3) if total else None,
         "software_stack": _STACKS.get(platform),
     }
-    return earlier_names.filled("gpu_info", known, NOT_IN_LOG)
+    return filled("gpu_info", known, NOT_IN_LOG)
 
 
 def _provenance(run: RunLog, logs: list[dict[str, str]], command: str) -> dict[str, Any]:
     """Return the host and the digests of the logs, and the code that read them; not the machine that read them."""
     own = origin.describe(command, "", "")
     known = {key: own[key] for key in ("git_commit", "git_dirty", "code_sha256", "command")}
-    return earlier_names.filled("provenance", known | {"host": run.fact("host")}, NOT_IN_LOG) | {"logs": logs}
+    return filled("provenance", known | {"host": run.fact("host")}, NOT_IN_LOG) | {"logs": logs}
 
 
 def _check_model(result: dict[str, Any], given: Given) -> None:
@@ -147,12 +154,15 @@ def _measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any
     printed iterations with the reason why each is left out.
     """
     samples = run.samples()
-    few = f"only {len(samples['steps'])} steps with a time: their speed is that of a warm-up"
+    warnings = list(run.notes)
+    count = len(samples["steps"])
+    if 0 < count <= FEW_STEPS:
+        warnings.append(f"only {count} steps with a time: their speed is that of a warm-up")
     return {
         "source": "log",
         "status": run.status,
         "reason": run.reason,
-        "warnings": [*run.notes, *([few] if 0 < len(samples["steps"]) <= FEW_STEPS else [])],
+        "warnings": warnings,
         "excluded_steps": {str(number): why for number, why in run.excluded.items()},
         **samples,
         "performance_metrics": _performance(run, tokens_per_step, num_gpus),
@@ -167,22 +177,25 @@ def _memory(run: RunLog) -> dict[str, Any]:
     processes, caches and communication buffers, and is not taken for the peak.
     """
     allocated, reserved = run.memory.get("max allocated"), run.memory.get("max reserved")
-    used = [one.printed for name, one in run.memory.items() if name.startswith("device used")]
+    printed = {name: memory.printed for name, memory in run.memory.items()}
+    used = [text for name, text in printed.items() if name.startswith("device used")]
     why = f"the log has the memory in use on the whole device only ({', '.join(used)})" if used else NOT_IN_LOG
-    sources = [f"{one.meaning}: {one.printed} ({one.where})" for one in (allocated, reserved) if one]
-    known = {
-        "avg_memory_allocated_gb": None,
-        "peak_memory_allocated_gb": allocated.gb if allocated else None,
-        "peak_memory_reserved_gb": reserved.gb if reserved else None,
-        "source": "the framework's log, " + ", ".join(sources) if sources else None,
-    }
-    reasons = {key: why for key, value in known.items() if value is None} | {"avg_memory_allocated_gb": NOT_IN_LOG}
-    return known | {"as_logged": {name: one.printed for name, one in run.memory.items()}, "reasons": reasons}
+    known: dict[str, Any] = {}
+    sources = []
+    for key, memory in (("peak_memory_allocated_gb", allocated), ("peak_memory_reserved_gb", reserved)):
+        if memory:
+            known[key] = memory.gb
+            sources.append(f"{memory.meaning}: {memory.printed} ({memory.where})")
+    if sources:
+        known["source"] = "the framework's log, " + ", ".join(sources)
+    section = filled("memory_metrics", known, why)
+    section["reasons"]["avg_memory_allocated_gb"] = NOT_IN_LOG
+    return section | {"as_logged": printed}
 
 
 def _performance(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
-    times = [time for time in run.samples()["step_times"] if time]
+    times = list(filter(None, run.samples()["step_times"]))
     why = "one steady step has no spread" if times else "the log has no step with a time"
-    section = earlier_names.filled("performance_metrics", summarize(times, tokens_per_step, num_gpus), why)
+    section = filled("performance_metrics", summarize(times, tokens_per_step, num_gpus), why)
     section["reasons"]["data_wait_fraction"] = "the log does not tell how long it waits for samples"
     return section

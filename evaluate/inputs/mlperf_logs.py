@@ -23,9 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import earlier_names, mlperf_run
+from evaluate.inputs import mlperf_run
 from evaluate.inputs.discover import distinct, files_below
 from evaluate.inputs.mlperf_run import MlperfLogError, MlperfRun, count
+from evaluate.inputs.partly_known import UNKNOWN, filled
 from utils.errors import quoted
 from utils.input_files import content_of
 from utils.results import store
@@ -39,7 +40,7 @@ DESCRIPTION = "system.json"
 LEAST_FACTOR = 0.01
 BENCHMARKS = {"llama31_8b": ("llama", "full")}
 VENDORS = {"amd": "amd", "nvidia": "nvd"}
-_section = partial(earlier_names.filled, reason=NOT_IN_LOG)
+_section = partial(filled, reason=NOT_IN_LOG)
 
 
 @dataclass(frozen=True)
@@ -80,21 +81,24 @@ class System:
 
 def load(folder: Path) -> list[System]:
     """Return every system below `folder`, by name; raise MlperfLogError for an unreadable or inconsistent log."""
-    described = files_below(folder, DESCRIPTION)[0]
-    found = [system(path.parent, logs) for path in described for logs in benchmarks(path.parent)]
-    if not found:
+    systems = []
+    for path in files_below(folder, DESCRIPTION)[0]:
+        for logs in benchmarks(path.parent):
+            systems.append(system(path.parent, logs))
+    if not systems:
         raise MlperfLogError(f"{folder}: got no system.json with result_*.txt below it, wanted MLPerf Training results")
-    return found
+    return systems
 
 
 def benchmarks(system: Path) -> Iterator[list[Path]]:
     """Yield the logs of each benchmark in the folder of a system; raise MlperfLogError if it cannot be read."""
     try:
-        folders = sorted(path for path in system.iterdir() if path.is_dir())
-        found = [sorted(path for path in folder.iterdir() if path.match("result_*.txt")) for folder in folders]
+        for folder in sorted(filter(Path.is_dir, system.iterdir())):
+            logs = sorted(path for path in folder.iterdir() if path.match("result_*.txt"))
+            if logs:
+                yield logs
     except OSError as error:
         raise MlperfLogError(f"{error.filename}: folder cannot be read: {error.strerror}") from error
-    yield from filter(None, found)
 
 
 def system(folder: Path, logs: list[Path]) -> System:
@@ -141,7 +145,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def results_of(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
     """Return the results of all MLPerf logs below the folders among `paths`, and unusable logs with their errors."""
-    found: list[tuple[Path, dict[str, Any]]] = []
+    results: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
     described = distinct(path for one in paths if one.is_dir() for path in files_below(one, DESCRIPTION)[0])
     for folder in sorted(path.parent for path in described):
@@ -152,36 +156,38 @@ def results_of(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]]
             unreadable.append((folder, str(error)))
         for logs in of_system:
             try:
-                one = system(folder, logs)
-                found += [(run.path, result(one, run, number)) for number, run in enumerate(one.runs, 1)]
+                of_logs = system(folder, logs)
+                results += [(run.path, result(of_logs, run, number)) for number, run in enumerate(of_logs.runs, 1)]
             except (MlperfLogError, store.ResultError) as error:
                 unreadable.append((logs[0].parent, str(error)))
-    return found, unreadable
+    return results, unreadable
 
 
-def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
+def result(system: System, run: MlperfRun, number: int) -> dict[str, Any]:
     """Return a run of a system as a result; raise MlperfLogError if the log lacks tracked speeds or a known vendor."""
-    tracked = [(item.step, item) for item in run.tracked if item.step is not None]
-    steps = [step for step, _ in tracked]
+    tracked = [speed for speed in run.tracked if speed.step is not None]
+    steps = [speed.step for speed in tracked]
     if not steps or sorted(set(steps)) != steps:
         raise MlperfLogError(
             f"{run.path}: got {len(run.tracked)} tracked speeds, wanted some with rising numbers of samples"
         )
-    vendor = one.accelerator.split()[0].lower()
+    vendor = system.accelerator.split()[0].lower()
     if vendor not in VENDORS:
-        raise MlperfLogError(f"{run.path}: accelerator {quoted(one.accelerator)}, wanted one of AMD or NVIDIA")
-    times = [one.global_batch_size / item.samples_per_second for _, item in tracked]
-    model, size = BENCHMARKS.get(one.benchmark, (one.benchmark, "unknown"))
-    last = max(steps[-1], run.samples // one.global_batch_size)
+        raise MlperfLogError(f"{run.path}: accelerator {quoted(system.accelerator)}, wanted one of AMD or NVIDIA")
+    times = [system.global_batch_size / speed.samples_per_second for speed in tracked]
+    model, size = BENCHMARKS.get(system.benchmark, (system.benchmark, UNKNOWN))
+    last = max(steps[-1], run.samples // system.global_batch_size)
     config: dict[str, Any] = {
         "max_steps": last,
-        "global_batch_size": one.global_batch_size,
-        "sequence_length": one.sequence_length,
-        "num_gpus": one.gpus,
-        "dataset": "C4 of MLPerf" if one.benchmark in BENCHMARKS else None,
+        "global_batch_size": system.global_batch_size,
+        "sequence_length": system.sequence_length,
+        "num_gpus": system.gpus,
+        "dataset": "C4 of MLPerf" if system.benchmark in BENCHMARKS else None,
     }
     samples: dict[str, Any] = dict.fromkeys(SAMPLES, [None] * len(steps))
-    samples |= {"steps": steps, "step_times": times, "loss_values": [item.loss for _, item in tracked]}
+    samples |= {"steps": steps, "step_times": times, "loss_values": [speed.loss for speed in tracked]}
+    others = sorted(set(range(1, last + 1)).difference(steps))
+    excluded = {str(step): "tracked in the mean of several steps only" for step in others}
     content = {
         "schema_version": SCHEMA_VERSION,
         "source": "mlperf",
@@ -197,19 +203,19 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "run": number,
         "attempt": 1,
         "identity_sha256": hashlib.sha256(content_of(run.path)).hexdigest(),
-        "gpu_info": _section("gpu_info", {"device_name": one.accelerator, "device_count": one.gpus}),
+        "gpu_info": _section("gpu_info", {"device_name": system.accelerator, "device_count": system.gpus}),
         "training_config": _section("training_config", config),
         "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
-        "performance_metrics": earlier_names.filled(
+        "performance_metrics": filled(
             "performance_metrics",
-            summarize(times, one.global_batch_size * one.sequence_length, one.gpus),
+            summarize(times, system.global_batch_size * system.sequence_length, system.gpus),
             "an MLPerf log does not tell how long it waits for samples",
         ),
-        "excluded_steps": dict.fromkeys(
-            map(str, sorted({*range(1, last + 1)} - {*steps})), "tracked in the mean of several steps only"
-        ),
-        "provenance": _section("provenance", {"host": one.name}),
-        **{name: _section(name, {}) for name in ("memory_metrics", "energy_metrics", "fingerprint")},
+        "excluded_steps": excluded,
+        "provenance": _section("provenance", {"host": system.name}),
+        "memory_metrics": _section("memory_metrics", {}),
+        "energy_metrics": _section("energy_metrics", {}),
+        "fingerprint": _section("fingerprint", {}),
         **samples,
     }
     store.validate(content, str(run.path))

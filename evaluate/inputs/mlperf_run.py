@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs.earlier_names import is_number
+from evaluate.inputs.partly_known import is_number
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of
 

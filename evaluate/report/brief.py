@@ -41,12 +41,11 @@ def show(options: argparse.Namespace, whole: str, brief: str) -> None:
 
 def warning_lines(entries: Sequence[Entry], width: int) -> list[str]:
     """Return the warnings of all results, each kind once with the number of jobs."""
-    said = [
-        (f"{job_name(entry.result, with_host=True)} {entry.result['run']}", plain(line))
-        for entry in entries
-        for line in entry.findings.warnings
-    ]
-    return [textwrap.fill(f"warning: {line}", width, subsequent_indent="  ") for line in gathered(said)]
+    warnings = []
+    for entry in entries:
+        job = f"{job_name(entry.result, with_host=True)} {entry.result['run']}"
+        warnings += [(job, plain(line)) for line in entry.findings.warnings]
+    return [textwrap.fill(f"warning: {line}", width, subsequent_indent="  ") for line in gathered(warnings)]
 
 
 def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]:
@@ -64,9 +63,11 @@ def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]
 def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
     lines = wrapped(comparison.headline, 2, columns)
     rows = [row for group in comparison.groups for row in group.rows]
-    shown = rows if len(rows) <= room - len(lines) else rows[: room - len(lines) - 1]
-    lines += [_throughput(row) for row in shown]
-    return lines if len(shown) == len(rows) else [*lines, f"and {len(rows) - len(shown)} more systems"]
+    room -= len(lines)
+    if len(rows) <= room:
+        return lines + list(map(_throughput, rows))
+    shown = rows[: room - 1]
+    return [*lines, *map(_throughput, shown), f"and {len(rows) - len(shown)} more systems"]
 
 
 def _throughput(row: Row) -> str:
@@ -85,13 +86,17 @@ def _of_one(judged: Judged, room: int, columns: int) -> list[str]:
 
 
 def _of_several(comparison: Comparison, room: int) -> list[str]:
-    lines = [f"{one.in_words}: {one.work}" for one in comparison.rankings][: room - 1]
     judged = comparison.judged
+    lines = [f"{ranking.in_words}: {ranking.work}" for ranking in comparison.rankings][: room - 1]
     shown = judged[: room - 1 - len(lines)]
-    methods = {one.pair.method for one in judged}
-    for one in shown:
-        method = f", method {one.pair.method}" if len(methods) > 1 else ""
-        lines.append(plain(f"{short_opening(one)}{method}"))
-    weak = sum(bool(doubts(one)) for one in judged)
-    more = f"; {len(judged) - len(shown)} of them only in the report" if len(shown) < len(judged) else ""
-    return [*lines, f"{comparison.tally}{more}; {weak} of {len(judged)} weakened, see the report"]
+    has_methods = len({verdict.pair.method for verdict in judged}) > 1
+    for verdict in shown:
+        line = short_opening(verdict)
+        if has_methods:
+            line += f", method {verdict.pair.method}"
+        lines.append(plain(line))
+    summary = comparison.tally
+    if len(shown) < len(judged):
+        summary += f"; {len(judged) - len(shown)} of them only in the report"
+    weakened = list(filter(doubts, judged))
+    return [*lines, f"{summary}; {len(weakened)} of {len(judged)} weakened, see the report"]

@@ -106,15 +106,18 @@ class Comparison:
     @property
     def headline(self) -> str:
         """The headline of the first verdict."""
-        if not self.judged:
-            why = pairs.why_none(self.entries, self.by)
-            return plain(f"No verdict: there are no two sides to compare by {self.by}{why and '; '}{why}.")
-        return plain(f"{self.judged[0].headline}.")
+        if self.judged:
+            return plain(f"{self.judged[0].headline}.")
+        line = f"No verdict: there are no two sides to compare by {self.by}"
+        why = pairs.why_none(self.entries, self.by)
+        if why:
+            line += f"; {why}"
+        return plain(f"{line}.")
 
     @property
     def tally(self) -> str:
         """The number of pairs, and of verdicts of each word."""
-        counts = Counter(one.spoken_word for one in self.judged)
+        counts = Counter(judged.spoken_word for judged in self.judged)
         words = ", ".join(f"{count} {word}" for word, count in counts.most_common())
         return f"{counted(len(self.judged), 'pair')}: {words}"
 
@@ -140,34 +143,43 @@ def compare(
     by = by or pairs.default_by(unique)
     entries = without_odd_runs(unique, by)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
-    judged.sort(key=lambda one: one.pair.method != "equal")  # what was trained alike opens the report
+    judged.sort(key=lambda verdict: verdict.pair.method != "equal")  # what was trained alike opens the report
     groups = grouped(entries, by, baseline)
     table = prices.load() if price_table is None else price_table
-    figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
-    judged = [
-        one if one.word == NOT_COMPARABLE else replace(one, saving=saving(one.pair, figures, token_budget))
-        for one in judged
-    ]
+    figures = {}
+    for group in groups:
+        for entry in group.counted:
+            figures[id(entry)] = metrics(entry.result, table, target_loss)
+    for place, verdict in enumerate(judged):
+        if verdict.word != NOT_COMPARABLE:
+            judged[place] = replace(verdict, saving=saving(verdict.pair, figures, token_budget))
     return Comparison(
-        tuple(folders),
-        tuple(groups),
-        tuple(copies),
-        loaded.unreadable,
-        tuple(judged),
-        by,
-        band,
-        figures,
-        target_loss,
-        baseline,
-        table,
-        token_budget,
-        gap.gaps(judged, loaded.profiles.found, loaded.probes),
+        folders=tuple(folders),
+        groups=tuple(groups),
+        copies=tuple(copies),
+        unreadable=loaded.unreadable,
+        judged=tuple(judged),
+        by=by,
+        band=band,
+        figures=figures,
+        target_loss=target_loss,
+        baseline=baseline,
+        price_table=table,
+        token_budget=token_budget,
+        gaps=gap.gaps(judged, loaded.profiles.found, loaded.probes),
     )
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return the content of compare.json. The ratio of a verdict is b over a."""
-    return {
+    entries = []
+    for judged, why in zip(comparison.judged, comparison.gaps, strict=True):
+        entries.append(verdicts.as_json(judged) | {"why": gap.as_json(why) if why else why})
+    groups = []
+    for group in comparison.groups:
+        rows = [_row(comparison, row) for row in group.rows]
+        groups.append({"key": group.key._asdict(), "rows": rows, "notes": notes(group)})
+    content = {
         "comparison_version": COMPARISON_VERSION,
         "suite_version": VERSION,
         "by": comparison.by,
@@ -178,29 +190,26 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "token_budget": comparison.token_budget,
         "price_table": prices.as_json(comparison.price_table),
         "ranking": [ranking.as_json() for ranking in comparison.rankings],
-        "verdicts": [
-            verdicts.as_json(judged) | {"why": found and gap.as_json(found)}
-            for judged, found in zip(comparison.judged, comparison.gaps, strict=True)
-        ],
+        "verdicts": entries,
         "definitions": DEFINITIONS,
-        **({"scaling": scaling(comparison.groups)} if comparison.by == "nodes" else {}),
-        "folders": [str(folder) for folder in comparison.folders],
-        "groups": [
-            {
-                "key": group.key._asdict(),
-                "rows": [_row(comparison, row) for row in group.rows],
-                "notes": notes(group),
-            }
-            for group in comparison.groups
-        ],
+    }
+    if comparison.by == "nodes":
+        content["scaling"] = scaling(comparison.groups)
+    return content | {
+        "folders": list(map(str, comparison.folders)),
+        "groups": groups,
         "copies": [{"file": str(copy.path), "same_as": str(first.path)} for copy, first in comparison.copies],
         "unreadable": [{"file": str(path), "reason": error} for path, error in comparison.unreadable],
     }
 
 
 def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
-    found = [comparison.figures[id(entry)] for entry in row.counted]
-    by_name = {name: [one.get(name) for one in found] for name in dict.fromkeys(itertools.chain(*found))}
+    of_runs = [comparison.figures[id(entry)] for entry in row.counted]
+    of_row: dict[str, Any] = {}
+    for name in dict.fromkeys(itertools.chain(*of_runs)):
+        figures = [figures_of_run.get(name) for figures_of_run in of_runs]
+        values = [figure.value if figure else None for figure in figures]
+        of_row[name] = vars(combined(figures)) | {"runs": values}
     return {
         "letter": row.letter,
         **row.key._asdict(),
@@ -208,11 +217,8 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         "runs_found": len(row.entries),
         "steady_steps": row.steady_steps(),
         **{name: _spread(runs) for name, runs in row.figures.items()},
-        "metrics": {
-            name: vars(combined(figures)) | {"runs": [figure.value if figure else None for figure in figures]}
-            for name, figures in by_name.items()
-        },
-        "results": [_entry(entry) for entry in row.entries],
+        "metrics": of_row,
+        "results": list(map(_entry, row.entries)),
     }
 
 

@@ -26,13 +26,14 @@ from evaluate.report.blocks import (
     Value,
 )
 from evaluate.report.comparison import Comparison
-from evaluate.report.groups import Group, Row, mean_of, run_label
+from evaluate.report.groups import Group, Row, known_values, mean_of, run_label
 from evaluate.report.notes import EXPLANATION, HEADER, few_runs, notes, scaling, scaling_cells
 from evaluate.report.renderers import ADVICE, HEADING
 from evaluate.report.tables import wrapped
 from evaluate.verdict.gap import MOST_OPERATORS
-from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
+from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED, Estimate
 from evaluate.verdict.pairs import Pair
+from evaluate.verdict.places import Ranking
 from evaluate.verdict.ratios import with_interval, written
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, model_name, weaknesses
 from evaluate.verdict.side_names import without_vendors
@@ -62,7 +63,7 @@ WHY = (
     "The profiled step of each side by kind of time. The kinds sum to the step, their differences to the difference of "
     "both steps. The cost of the profiler is in all times."
 )
-SYSTEMS = (*("System", "Runs", "tokens/s/GPU", "min to max", "Step (s)", "Memory (GB)", "First loss", "Last loss"),)
+SYSTEMS = ("System", "Runs", "tokens/s/GPU", "min to max", "Step (s)", "Memory (GB)", "First loss", "Last loss")
 """Header of the table of a group."""
 RANKING = ("Place", "Side", "Runs", "tokens/s/GPU", "against the first (95 %)")
 NOT_COUNTED = ("Not counted", "Run", "Status", "Reason", "File")
@@ -75,9 +76,17 @@ CARDS_FIRST = 3
 """Largest number of verdicts that stand above the picture of their ratios."""
 SIGNS = {FASTER: "\u25b2", SLOWER: "\u25bc", TIE: "=", UNDECIDED: "?", NOT_COMPARABLE: "\u2715"}
 FULL_SIZE_ONLY = (
-    *("micro_batch_that_would_fit", "capacity_bf16_training", "capacity_fp8_training", "capacity_bf16_weights"),
-    *("capacity_fp8_weights", "energy_of_1T_tokens", "cost_of_1T_tokens", "cost_of_15T_tokens", "time_to_1T_tokens"),
-    *("time_to_15T_tokens", "time_to_mlperf_target"),
+    "micro_batch_that_would_fit",
+    "capacity_bf16_training",
+    "capacity_fp8_training",
+    "capacity_bf16_weights",
+    "capacity_fp8_weights",
+    "energy_of_1T_tokens",
+    "cost_of_1T_tokens",
+    "cost_of_15T_tokens",
+    "time_to_1T_tokens",
+    "time_to_15T_tokens",
+    "time_to_mlperf_target",
 )
 """Metrics that mean nothing for a model made small; compare.json has them."""
 
@@ -86,42 +95,61 @@ FULL_SIZE_ONLY = (
 def blocks(comparison: Comparison) -> list[Block]:
     """Return the whole report, the verdicts first. Cached: several renderers show it."""
     judged = comparison.judged
-    cards: list[Block] = [card(one, number) for number, one in enumerate(judged, 1)]
+    report: list[Block] = [Heading(HEADING, 1)]
+    for number, ranking in enumerate(comparison.rankings):
+        report += [Heading(ranking.title, 2, f"ranking-{number}"), _ranking(ranking)]
+        shared = f"Sides share a place where no difference beyond {comparison.band:.1%} is shown."
+        report.append(Details([Lines([shared], HINT)]))
+    cards: list[Block] = [card(verdict, number) for number, verdict in enumerate(judged, 1)]
     picture = list(_verdicts_picture(comparison))
-    found: list[Block] = [Heading(HEADING, 1)]
-    for number, one in enumerate(comparison.rankings):
-        rows = [
-            (str(place), side, str(runs), Value(rate), with_interval(*ratio) if ratio else "-")
-            for place, side, rate, runs, ratio in one.sides
-        ]
-        found += [Heading(one.title, 2, f"ranking-{number}"), Table(one.title, RANKING, rows, 2)]
-        said = f"Sides share a place where no difference beyond {comparison.band:.1%} is shown."
-        found.append(Details([Lines([said], HINT)]))
-    weak = sum(bool(doubts(one)) for one in judged)
-    tally = f"{comparison.tally}; {weak} weakened. " if len(judged) > 1 else ""
-    said = f"{tally}Compared by {comparison.by}; differences within {comparison.band:.1%} are ties."
-    summary = Lines([said if judged else comparison.headline])
-    found += [*cards, *picture, summary] if len(cards) <= CARDS_FIRST else [summary, *picture, *cards]
-    if comparison.by == "nodes" and (scales := scaling(comparison.groups)):
+    summary = Lines([_summary(comparison)])
+    if len(cards) <= CARDS_FIRST:
+        report += [*cards, *picture, summary]
+    else:
+        report += [summary, *picture, *cards]
+    scales = scaling(comparison.groups) if comparison.by == "nodes" else []
+    if scales:
         table = Table("Scaling", HEADER, list(map(scaling_cells, scales)), 1)
-        found += [Heading("Scaling", 2, "scaling"), table, Lines([EXPLANATION], HINT)]
-    found.append(Details(list(_why(comparison))))
+        report += [Heading("Scaling", 2, "scaling"), table, Lines([EXPLANATION], HINT)]
+    report.append(Details(list(_why(comparison))))
     titles = [group.key.title for group in comparison.groups]
     for number, group in enumerate(comparison.groups):
-        found += _group(comparison, group, _numbered(titles, number), number)
-    found.append(Details(list(_certificates(judged))))
+        report += _group(comparison, group, _numbered(titles, number), number)
+    report.append(Details(list(_certificates(judged))))
     files = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
     files += [f"REJECTED {error}" for _, error in comparison.unreadable]
     if files:
-        found += [Details([Heading("Files", 2, "files")]), Lines(files, LIST)]
-    return [*found, Details([Heading("Method", 2, "method"), Lines(METHODOLOGY, LIST)])]
+        report += [Details([Heading("Files", 2, "files")]), Lines(files, LIST)]
+    report.append(Details([Heading("Method", 2, "method"), Lines(METHODOLOGY, LIST)]))
+    return report
+
+
+def _ranking(ranking: Ranking) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for place, side, rate, runs, ratio in ranking.sides:
+        against_first = with_interval(*ratio) if ratio else "-"
+        rows.append((str(place), side, str(runs), Value(rate), against_first))
+    return Table(ranking.title, RANKING, rows, 2)
+
+
+def _summary(comparison: Comparison) -> str:
+    """Return the line on all verdicts: how many of each, and what counts as a tie."""
+    if not comparison.judged:
+        return comparison.headline
+    line = f"Compared by {comparison.by}; differences within {comparison.band:.1%} are ties."
+    if len(comparison.judged) > 1:
+        weakened = [verdict for verdict in comparison.judged if doubts(verdict)]
+        line = f"{comparison.tally}; {len(weakened)} weakened. {line}"
+    return line
 
 
 def picture_lines(comparison: Comparison) -> list[str]:
     """Return the lines above compare.png: the rankings, or else the first verdict with its basis."""
-    lines = [f"{one.title}: {one.in_words}." for one in comparison.rankings]
+    lines = [f"{ranking.title}: {ranking.in_words}." for ranking in comparison.rankings]
     if not lines:
-        lines = [comparison.headline, *(one.basis for one in comparison.judged[:1])]
+        lines.append(comparison.headline)
+        if comparison.judged:
+            lines.append(comparison.judged[0].basis)
     if len(comparison.judged) > 1:
         lines.append(f"{comparison.tally}.")
     if not comparison.groups:
@@ -131,39 +159,47 @@ def picture_lines(comparison: Comparison) -> list[str]:
 
 def card(judged: Judged, number: int = 0) -> Card:
     """Return the card of a verdict, with links to the certificate of the same number."""
-    found = judged.estimate
-    shown: tuple[str, ...] = ()
-    if found and judged.word != NOT_COMPARABLE:
-        ratio, *ends = written(found.ratio, *(end for end in (found.low, found.high) if end is not None))
-        shown = (f"{ratio}x", f"95 % interval {' to '.join(ends)}" if ends else "no interval")
-    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-    left_out = dict.fromkeys(one.text for one in judged.pair.left_out)
+    is_comparable = judged.word != NOT_COMPARABLE
+    left_out = dict.fromkeys(remark.text for remark in judged.pair.left_out)
+    # the first reason of a pair that is not comparable is in its headline
+    reasons = judged.reasons if is_comparable else judged.reasons[1:]
     return Card(
         judged.spoken_word,
         judged.headline,
-        pair_title(judged.pair),
-        judged.basis,
-        doubts(judged),
-        [*reasons, *left_out, *judged.expert_lines, *judged.tuning_lines, *judged.money_lines],
-        f"w-{judged.word}" + ("" if judged.is_proven else " unproven"),
-        SIGNS[judged.word],
-        shown,
-        judged.word in (FASTER, SLOWER, TIE),
-        judged.is_proven,
-        f"verdict-{number}",
-        f"certificate-{number}" if judged.certificate else "",
+        title=pair_title(judged.pair),
+        basis=judged.basis,
+        doubts=doubts(judged),
+        support=[*reasons, *left_out, *judged.expert_lines, *judged.tuning_lines, *judged.money_lines],
+        kind=f"w-{judged.word}" if judged.is_proven else f"w-{judged.word} unproven",
+        sign=SIGNS[judged.word],
+        figure=_figure(judged.estimate) if judged.estimate and is_comparable else (),
+        is_claim=judged.word in (FASTER, SLOWER, TIE),
+        is_proven=judged.is_proven,
+        anchor=f"verdict-{number}",
+        more=f"certificate-{number}" if judged.certificate else "",
     )
+
+
+def _figure(estimate: Estimate) -> tuple[str, str]:
+    """Return the ratio and its interval."""
+    if estimate.low is None or estimate.high is None:
+        (ratio,) = written(estimate.ratio)
+        return f"{ratio}x", "no interval"
+    ratio, low, high = written(estimate.ratio, estimate.low, estimate.high)
+    return f"{ratio}x", f"95 % interval {low} to {high}"
 
 
 def short_opening(judged: Judged) -> str:
     """Return model and size, the word of a verdict, the ratio and both sides with framework and device."""
-    pair, found = judged.pair, judged.estimate
+    pair, estimate = judged.pair, judged.estimate
+    model = model_name(pair.a[0].result)
     sides = f"{_full_name(pair.b_name, pair.b)} against {_full_name(pair.a_name, pair.a)}"
-    if judged.word == NOT_COMPARABLE or found is None:
-        return f"{model_name(pair.a[0].result)}: not comparable: {sides}: {judged.reasons[0]}"
-    ratio = with_interval(found.ratio, found.low, found.high)
-    interval = "" if " " in ratio else " (no interval)"
-    return f"{model_name(pair.a[0].result)}: {judged.spoken_word}, {ratio}{interval}: {sides}"
+    if judged.word == NOT_COMPARABLE or estimate is None:
+        return f"{model}: not comparable: {sides}: {judged.reasons[0]}"
+    ratio = with_interval(estimate.ratio, estimate.low, estimate.high)
+    if " " not in ratio:
+        ratio += " (no interval)"
+    return f"{model}: {judged.spoken_word}, {ratio}: {sides}"
 
 
 def _full_name(name: str, side: Sequence[Entry]) -> str:
@@ -179,41 +215,50 @@ def pair_title(pair: Pair) -> str:
 
 def doubts(judged: Judged) -> list[str]:
     """Return the lines that weaken a verdict, the remarks on its runs last, but not what is left out of it."""
-    left_out = {one.text for one in judged.pair.left_out}
+    left_out = {remark.text for remark in judged.pair.left_out}
     return [*weaknesses(judged), *(remark for remark in judged.remarks if remark not in left_out)]
 
 
 def _numbered(titles: Sequence[str], place: int) -> str:
-    title, count = titles[place], titles.count(titles[place])
-    return title if count == 1 else f"{title} ({titles[: place + 1].count(title)} of {count})"
+    title = titles[place]
+    count = titles.count(title)
+    if count == 1:
+        return title
+    return f"{title} ({titles[: place + 1].count(title)} of {count})"
 
 
 def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
     judged = comparison.judged
-    if not any(one.estimate for one in judged):
+    if not any(verdict.estimate for verdict in judged):
         return  # nothing to draw: the verdicts say why
-    quantity = "tokens/s of the job" if any(one.pair.is_of_jobs for one in judged) else "tokens/s/GPU"
-    line = f"Square: ratio of {quantity}, in the colour of the platform named first; line: its 95 % interval; hollow: "
-    line += f"undecided, or the same work is not proven; shaded: differences within {comparison.band:.1%}, which count "
-    yield Pictures("", [f"{line}as ties."], lambda: [panels.verdicts(judged, comparison.band, quantity)])
+    is_of_jobs = any(verdict.pair.is_of_jobs for verdict in judged)
+    quantity = "tokens/s of the job" if is_of_jobs else "tokens/s/GPU"
+    line = (
+        f"Square: ratio of {quantity}, in the colour of the platform named first; line: its 95 % interval; hollow: "
+        "undecided, or the same work is not proven; shaded: differences within "
+        f"{comparison.band:.1%}, which count as ties."
+    )
+    yield Pictures("", [line], lambda: [panels.verdicts(judged, comparison.band, quantity)])
 
 
 def _why(comparison: Comparison) -> Iterator[Block]:
     """Yield the gap by kind of time of each pair that has a profile of each side."""
-    known = [(one, gap) for one, gap in zip(comparison.judged, comparison.gaps, strict=True) if gap]
-    if known:
-        yield Heading("Why", 2, "why")
-        yield Lines([WHY], HINT)
-    for one, gap in known:
-        from evaluate.report import trace_blocks  # most comparisons have no profile
-        from evaluate.timing.ceiling import align
+    if not any(comparison.gaps):
+        return
+    from evaluate.report import trace_blocks  # most comparisons have no profile
+    from evaluate.timing.ceiling import align
 
-        names = (one.pair.a_name, one.pair.b_name)
-        yield Heading(f"{names[1]} against {names[0]}, {pair_title(one.pair)}", 3)
+    yield Heading("Why", 2, "why")
+    yield Lines([WHY], HINT)
+    for judged, gap in zip(comparison.judged, comparison.gaps, strict=True):
+        if not gap:
+            continue
+        names = (judged.pair.a_name, judged.pair.b_name)
+        yield Heading(f"{names[1]} against {names[0]}, {pair_title(judged.pair)}", 3)
         if gap.a is not None and gap.b is not None:
             yield from trace_blocks.gap(names, gap.a, gap.b)
-            rows = trace_blocks.differences(names, align(gap.a, gap.b), MOST_OPERATORS, "")
-            yield Folded("The operators with the largest differences are in compare.json", list(rows)[1:])
+            _, *rows = trace_blocks.differences(names, align(gap.a, gap.b), MOST_OPERATORS, "")
+            yield Folded("The operators with the largest differences are in compare.json", rows)
         yield trace_blocks.rates(names, gap)
         yield Lines(gap.remarks, LIST)
 
@@ -223,30 +268,30 @@ def _group(comparison: Comparison, group: Group, title: str, number: int) -> Ite
     yield Lines([f"{group.key.setting}."], HINT)
     yield Table(f"Systems: {title}", SYSTEMS, list(map(_system, group.rows)), 2)
     if group.counted:
-        yield Lines([f"Throughput and step time: {group.steady_steps}. Means over the runs; min to max: smallest and "
-            "largest run. Memory is the peak; losses are in nats per token."], HINT)  # fmt: skip
+        line = (
+            f"Throughput and step time: {group.steady_steps}. Means over the runs; min to max: smallest and largest "
+            "run. Memory is the peak; losses are in nats per token."
+        )
+        yield Lines([line], HINT)
     rows, figures = group.rows, comparison.figures
     yield Pictures(title, list(_caption(group)), lambda: [*panels.bars(rows, figures), *panels.curves(rows)])
-    refused = [
-        (
-            *(row.name, run_label(entry.result)),
-            "REJECTED" if entry.findings.rejections else str(entry.result["status"]),
-            *(entry.why_not_counted, str(entry.path)),
-        )
-        for row, entry in group.not_counted
-    ]
+    refused = []
+    for row, entry in group.not_counted:
+        status = "REJECTED" if entry.findings.rejections else str(entry.result["status"])
+        refused.append((row.name, run_label(entry.result), status, entry.why_not_counted, str(entry.path)))
     yield Table(f"Results that do not count: {title}", NOT_COUNTED, refused)
     yield Lines([f"note: {note}" for note in notes(group)], LIST)
     yield Details(list(_metrics(comparison, group, title)))
 
 
 def _system(row: Row) -> tuple[Cell, ...]:
-    figures = [
-        Value(mean_of(runs), runs, digits=LOSS_DIGITS if place > 2 else DIGITS) if runs else Value(None)
-        for place, runs in enumerate(row.figures.values())
-    ]
-    runs, speed = f"{len(row.counted)} of {len(row.entries)}", figures[0]
-    return f"{row.name} {row.device}", runs, Value(speed.value), speed.range or speed.text, *figures[1:]
+    values = []
+    for name, runs in row.figures.items():
+        digits = LOSS_DIGITS if name.endswith("loss") else DIGITS
+        values.append(Value(mean_of(runs), runs, digits=digits) if runs else Value(None))
+    speed, *others = values
+    count = f"{len(row.counted)} of {len(row.entries)}"
+    return f"{row.name} {row.device}", count, Value(speed.value), speed.range or speed.text, *others
 
 
 def _caption(group: Group) -> Iterator[str]:
@@ -258,10 +303,10 @@ def _caption(group: Group) -> Iterator[str]:
     yield from few_runs(group)
     if refused and counted:
         yield f"Not counted: {len(refused)} of {len(refused) + counted}."
-    if not counted:  # without a panel, the reasons are all that there is to show
-        yield from (
-            f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}" for row, entry in refused
-        )
+    if not counted:
+        # without a panel, the reasons are all that there is to show
+        for row, entry in refused:
+            yield f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"
 
 
 def _metrics(comparison: Comparison, group: Group, title: str) -> Iterator[Block]:
@@ -275,31 +320,32 @@ def _metrics(comparison: Comparison, group: Group, title: str) -> Iterator[Block
         for key, name in names.items():
             if key in FULL_SIZE_ONLY and group.key.model_size != "full":
                 continue
-            found = [combined([one.get(key) for one in side]) for side in runs]
-            if all(figure.value is None for figure in found):
-                unknown.setdefault("; or ".join(dict.fromkeys(figure.how for figure in found)), []).append(name)
+            figures = [combined([metrics.get(key) for metrics in side]) for side in runs]
+            if all(figure.value is None for figure in figures):
+                reasons = dict.fromkeys(figure.how for figure in figures)
+                unknown.setdefault("; or ".join(reasons), []).append(name)
                 continue
-            unit = next((figure.unit for figure in found if figure.unit), "")
-            values = [
-                Value(
-                    figure.value,
-                    [value for one in side if key in one and (value := one[key].value) is not None],
-                    figure.how,
-                    f"{name}, {row.name}",
-                )
-                for row, figure, side in zip(shown, found, runs, strict=True)
-            ]
-            cells.append([f"{section}: {name} ({unit})" if unit else f"{section}: {name}", *values])
+            title_of_row = f"{section}: {name}"
+            unit = next((figure.unit for figure in figures if figure.unit), "")
+            if unit:
+                title_of_row += f" ({unit})"
+            values = []
+            for row, figure, side in zip(shown, figures, runs, strict=True):
+                known = known_values(metrics[key].value for metrics in side if key in metrics)
+                values.append(Value(figure.value, known, figure.how, f"{name}, {row.name}"))
+            cells.append([title_of_row, *values])
     if not cells and not unknown:
         return
-    first = f" The first {MOST_SYSTEMS} of {len(rows)} systems are shown." if len(rows) > len(shown) else ""
+    line = "Medians over the counted runs, then the smallest and the largest run."
+    if len(rows) > len(shown):
+        line += f" The first {MOST_SYSTEMS} of {len(rows)} systems are shown."
     yield Heading("Metrics", 3)
-    yield Lines([f"Medians over the counted runs, then the smallest and the largest run.{first}"], HINT)
+    yield Lines([line], HINT)
     yield Table(f"Metrics: {title}", ["Metric", *(f"{row.name} {row.device}" for row in shown)], cells, 1)
-    count = sum(map(len, unknown.values()))
     if unknown:
-        said = f"{count} metric{' is' if count == 1 else 's are'} unknown for every system"
-        yield Folded(said, [Lines([f"{', '.join(names)}: {why}" for why, names in unknown.items()], LIST)])
+        count = sum(map(len, unknown.values()))
+        summary = f"{count} metric{' is' if count == 1 else 's are'} unknown for every system"
+        yield Folded(summary, [Lines([f"{', '.join(names)}: {why}" for why, names in unknown.items()], LIST)])
 
 
 def _certificates(judged: Sequence[Judged]) -> Iterator[Block]:
@@ -307,32 +353,36 @@ def _certificates(judged: Sequence[Judged]) -> Iterator[Block]:
     if not judged:
         return
     yield Heading("Certificates", 2, "certificates")
-    yield Lines(["Did both sides do the same work? What forbids a comparison comes first; within that, what has the "
-        "largest effect on speed."], HINT)  # fmt: skip
-    for number, one in enumerate(judged, 1):
-        pair, items = one.pair, one.certificate or ()
+    question = "Did both sides do the same work?"
+    yield Lines(
+        [f"{question} What forbids a comparison comes first; within that, what has the largest effect on speed."], HINT
+    )
+    for number, verdict in enumerate(judged, 1):
+        pair, items = verdict.pair, verdict.certificate or ()
         title = f"{pair.b_name} against {pair.a_name}"
         yield Heading(title, 3, f"certificate-{number}")
         yield Lines([pair_title(pair)], HINT)
-        if one.certificate is None:
-            yield Lines(["; ".join(one.reasons)])
-        yield _items(
-            f"What is not the same: {title}", pair, [item for item in items if item.state in (BLOCKING, ALLOWED)]
-        )
-        if unknown := [item for item in items if item.state == UNKNOWN]:
+        if verdict.certificate is None:
+            yield Lines(["; ".join(verdict.reasons)])
+        differing = [item for item in items if item.state in (BLOCKING, ALLOWED)]
+        yield _items(f"What is not the same: {title}", pair, differing)
+        unknown = [item for item in items if item.state == UNKNOWN]
+        if unknown:
             verb = "item is" if len(unknown) == 1 else "items are"
-            said = f"{len(unknown)} {verb} unknown: {', '.join(map(_unknown_item, unknown))}"
-            yield Folded(said, [_items(f"What is unknown: {title}", pair, unknown)])
-        if same := [item for item in items if item.state == SAME]:
-            table = _items(f"What is the same: {title}", pair, same) if len(judged) <= FULL_CERTIFICATES else None
-            yield Folded(
-                f"{len(same)} items are the same on both sides (compare.json has all)", [table] if table else []
-            )
+            summary = f"{len(unknown)} {verb} unknown: {', '.join(map(_unknown_item, unknown))}"
+            yield Folded(summary, [_items(f"What is unknown: {title}", pair, unknown)])
+        same = [item for item in items if item.state == SAME]
+        if same:
+            summary = f"{len(same)} items are the same on both sides (compare.json has all)"
+            tables = []
+            if len(judged) <= FULL_CERTIFICATES:
+                tables.append(_items(f"What is the same: {title}", pair, same))
+            yield Folded(summary, tables)
 
 
 def _items(title: str, pair: Pair, items: Sequence[Item]) -> Table:
     header = ("Item", "State", pair.a_name, pair.b_name, "Note")
-    return Table(title, header, [(one.name, one.state, one.a, one.b, one.note) for one in items])
+    return Table(title, header, [(item.name, item.state, item.a, item.b, item.note) for item in items])
 
 
 def _unknown_item(item: Item) -> str:

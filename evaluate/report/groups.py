@@ -51,7 +51,8 @@ class GroupKey(NamedTuple):
     def setting(self) -> str:
         """Batch, sequence length, precision and data."""
         data = self.dataset or "unknown"
-        data = data if data.startswith("unknown") else f"sha256 {data[:12]}"
+        if not data.startswith("unknown"):
+            data = f"sha256 {data[:12]}"
         batch = f"Global batch {self.global_batch_size} sequences of {self.sequence_length} tokens"
         return plain(f"{batch}, {self.precision or 'unknown precision'}, data {data}")
 
@@ -69,8 +70,9 @@ class RowKey(NamedTuple):
 
 def mean_of(runs: Sequence[float]) -> float:
     """Return the geometric mean over runs, of which a verdict makes its ratio: a to b is the inverse of b to a."""
-    is_positive = min(runs) > 0
-    return statistics.geometric_mean(runs) if is_positive else statistics.fmean(runs)
+    if min(runs) > 0:
+        return statistics.geometric_mean(runs)
+    return statistics.fmean(runs)
 
 
 def known_values(values: Iterable[float | None]) -> tuple[float, ...]:
@@ -157,22 +159,27 @@ class Group:
     @property
     def conditions(self) -> str:
         """Layouts, versions of the software, first and last date, and steady steps of the counted runs."""
-        provenance = [entry.result["provenance"] for entry in self.counted]
-        versions = {f"{name} {v}" for one in provenance for name, v in (one["framework_versions"] or {}).items()}
-        dates = sorted({one["started_utc"][:10] for one in provenance if one["started_utc"]})
-        return "; ".join(
-            (
-                " | ".join(sorted({row.key.layout for row in self.rows})),
-                ", ".join(sorted(versions)) or "versions unknown",
-                " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "date unknown",
-                self.steady_steps,
-            )
-        )
+        layouts = {row.key.layout for row in self.rows}
+        versions, dates = set(), set()
+        for entry in self.counted:
+            provenance = entry.result["provenance"]
+            for name, version in (provenance["framework_versions"] or {}).items():
+                versions.add(f"{name} {version}")
+            if provenance["started_utc"]:
+                dates.add(provenance["started_utc"][:10])
+        period = "date unknown"
+        if dates:
+            period = " to ".join(dict.fromkeys((min(dates), max(dates))))
+        software = ", ".join(sorted(versions)) or "versions unknown"
+        return "; ".join((" | ".join(sorted(layouts)), software, period, self.steady_steps))
 
 
 def run_label(result: Result) -> str:
     """Return `run 3`, or `run 3, attempt 2` if the run was repeated."""
-    return f"run {result['run']}" + (f", attempt {result['attempt']}" if result["attempt"] > 1 else "")
+    label = f"run {result['run']}"
+    if result["attempt"] > 1:
+        label += f", attempt {result['attempt']}"
+    return label
 
 
 def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Group]:
@@ -183,7 +190,7 @@ def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> l
     """
     groups = []
     for key, members in sorted(by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
-        rows = [Row(row_key, found) for row_key, found in by_key(members, _row_key).items()]
+        rows = [Row(row_key, of_row) for row_key, of_row in by_key(members, _row_key).items()]
         rows.sort(key=lambda row: (place(row.entries[0].result, by, baseline), str(row.key)))
         for number, row in enumerate(rows):
             row.letter = letter_of(number)
@@ -196,9 +203,8 @@ def _group_key(entry: Entry) -> GroupKey:
     result, config = entry.result, entry.result["training_config"]
     dataset = result["fingerprint"]["dataset_bin_sha256"]
     if dataset is None and result["status"] == "ok":
-        dataset = (
-            f"unknown ({result['platform']}/{result['framework']} on {result['provenance']['host'] or 'unknown host'})"
-        )
+        host = result["provenance"]["host"] or "unknown host"
+        dataset = f"unknown ({result['platform']}/{result['framework']} on {host})"
     return GroupKey(
         result["model"],
         result["model_size"],
@@ -214,10 +220,12 @@ def _row_key(entry: Entry) -> RowKey:
     result = entry.result
     layout = ", ".join([_sizes(result), *unusual(setting_of(result))])
     device, part = result["gpu_info"]["device_name"], kind_of(result).text
+    if device and part:
+        device = f"{device} ({part})"
     return RowKey(
         result["platform"],
         result["framework"],
-        f"{device} ({part})" if device and part else device,
+        device,
         layout,
         result["label"],
         result["provenance"]["host"],
@@ -227,7 +235,9 @@ def _row_key(entry: Entry) -> RowKey:
 def _sizes(result: Result) -> str:
     config = result["training_config"]
     unit = "rank" if result["platform"] == "cpu" else "GPU"
-    names = ("dp", "tp", "pp", "cp", *(["ep"] if config["ep"] not in (None, 1) else []))
+    names = ["dp", "tp", "pp", "cp"]
+    if config["ep"] not in (None, 1):
+        names.append("ep")
     split = ", ".join(f"{name.upper()} {config[name]}" for name in names)
     return f"{counted(config['num_gpus'], unit)}, MBS {config['micro_batch_size']}, {split}"
 
@@ -237,16 +247,22 @@ def by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_K
 
     Such a run joins the only key that is equal in everything else.
     """
-    keys = {key_of(entry) for entry in entries}
-    found: dict[_Key, list[Entry]] = {}
+    complete = {key for key in map(key_of, entries) if None not in key}
+    members: dict[_Key, list[Entry]] = {}
     for entry in entries:
         key = key_of(entry)
         # Only a result that is not ok may join others on incomplete evidence: it enters no average.
         if None in key and entry.result["status"] != "ok":
-            homes = [k for k in keys if None not in k and all(a in (None, b) for a, b in zip(key, k, strict=True))]
-            key = homes[0] if len(homes) == 1 else key
-        found.setdefault(key, []).append(entry)
-    return found
+            homes = [home for home in complete if _fits(key, home)]
+            if len(homes) == 1:
+                key = homes[0]
+        members.setdefault(key, []).append(entry)
+    return members
+
+
+def _fits(key: tuple[Any, ...], home: tuple[Any, ...]) -> bool:
+    """Return whether a key with unknown properties may be this complete one."""
+    return all(value is None or value == known for value, known in zip(key, home, strict=True))
 
 
 def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
@@ -258,9 +274,10 @@ def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[En
     alike: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
         same_samples = alike.setdefault((entry.result["run"], *entry.result["step_times"]), [])
-        first = next((other for other in same_samples if content_of(other.result) == content_of(entry.result)), None)
-        if first is not None:
-            copies.append((entry, first))
+        for first in same_samples:
+            if content_of(first.result) == content_of(entry.result):
+                copies.append((entry, first))
+                break
         else:
             same_samples.append(entry)
             unique.append(entry)
@@ -269,18 +286,26 @@ def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[En
 
 def _distinguish(rows: Sequence[Row]) -> None:
     """Set the detail of each row to the properties that not all rows share."""
-    told: list[dict[str, str]] = []
+    properties: list[dict[str, str]] = []
     for row in rows:
         result = row.entries[0].result
-        own = {"host": f"host {row.key.host or 'none'}", "label": f"label {row.key.label or 'none'}"}
-        told.append(own | {"sizes": _sizes(result)} | terms_of(setting_of(result)))
-    # an empty text is of a setting that a framework does not read, which is no difference
-    telling = [name for name in told[0] if len({texts[name] for texts in told} - {""}) > 1]
-    for row, texts in zip(rows, told, strict=True):
-        row.detail = ", ".join(plain(texts[name]) for name in telling if texts[name])
+        own = {
+            "host": f"host {row.key.host or 'none'}",
+            "label": f"label {row.key.label or 'none'}",
+            "sizes": _sizes(result),
+        }
+        properties.append(own | terms_of(setting_of(result)))
+    differing = []
+    for name in properties[0]:
+        # an empty text is of a setting that a framework does not read, which is no difference
+        if len({texts[name] for texts in properties} - {""}) > 1:
+            differing.append(name)
+    for row, texts in zip(rows, properties, strict=True):
+        row.detail = ", ".join(plain(texts[name]) for name in differing if texts[name])
 
 
 def letter_of(number: int) -> str:
     """Return `A` for 0, `Z` for 25, `AA` for 26."""
     prefix, last = divmod(number, len(ascii_uppercase))
-    return (letter_of(prefix - 1) if prefix else "") + ascii_uppercase[last]
+    letter = ascii_uppercase[last]
+    return letter_of(prefix - 1) + letter if prefix else letter

@@ -5,12 +5,10 @@ The certificate (`evaluate/fairness/`) says in what two systems differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
-from evaluate.checks.recorded import Key, Value, grouped
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.groups import ENOUGH_RUNS, Group, mean_of
 from evaluate.report.tables import plain
@@ -27,12 +25,7 @@ ENERGY_KINDS = {
 @lru_cache(maxsize=256)
 def notes(group: Group) -> list[str]:
     """Return one line for each observation about `group`. Cached: several reports show them."""
-    return [
-        *few_runs(group),
-        *_sources(group),
-        *_licences(group),
-        *_warnings(group),
-    ]
+    return [*few_runs(group), *_sources(group), *_licences(group), *_warnings(group)]
 
 
 def few_runs(group: Group) -> Iterator[str]:
@@ -45,9 +38,14 @@ def few_runs(group: Group) -> Iterator[str]:
 def _sources(group: Group) -> Iterator[str]:
     """Yield a line if the energies of a group, or its memory figures, are of different kinds, such as a counter and
     integrated power."""
-    for name, kind_of in (("energy", _kind_of_energy), ("memory", lambda result: result["memory_metrics"]["source"])):
-        kinds = _by_first((kind_of(entry.result), row.name) for row in group.rows for entry in row.counted)
-        sides = [f"{kind} ({', '.join(dict.fromkeys(names))})" for kind, names in kinds.items() if kind]
+    energies: dict[str | None, list[str]] = {}
+    memories: dict[str | None, list[str]] = {}
+    for row in group.rows:
+        for entry in row.counted:
+            energies.setdefault(_kind_of_energy(entry.result), []).append(row.name)
+            memories.setdefault(entry.result["memory_metrics"]["source"], []).append(row.name)
+    for name, kinds in (("energy", energies), ("memory", memories)):
+        sides = [f"{kind} ({', '.join(dict.fromkeys(rows))})" for kind, rows in kinds.items() if kind]
         if len(sides) > 1:
             yield plain(f"{name} is not comparable: {'; '.join(sides)}")
 
@@ -55,29 +53,32 @@ def _sources(group: Group) -> Iterator[str]:
 def _kind_of_energy(result: Result) -> str | None:
     """Return the kind of the energy of a result; in results of earlier versions, which have no `method`, its source."""
     energy = result["energy_metrics"]
-    kind: str | None = ENERGY_KINDS.get(energy.get("method") or "", energy["source"])
-    return kind if energy["joules_per_token"] is not None else None
+    if energy["joules_per_token"] is None:
+        return None
+    source: str | None = energy["source"]
+    return ENERGY_KINDS.get(energy.get("method") or "", source)
 
 
 def _licences(group: Group) -> Iterator[str]:
     """Yield the licences of the data, of each name once; results of earlier versions record none."""
-    recorded = [(entry.result["fingerprint"].get("licences") or {}).items() for entry in group.counted]
-    found = _by_first((name, licence) for pairs in recorded for name, licence in pairs if licence)
-    texts = [f"{name} {', '.join(dict.fromkeys(licences))}" for name, licences in sorted(found.items())]
+    by_name: dict[str, list[str]] = {}
+    for entry in group.counted:
+        for name, licence in (entry.result["fingerprint"].get("licences") or {}).items():
+            if licence:
+                by_name.setdefault(name, []).append(licence)
+    texts = [f"{name} {', '.join(dict.fromkeys(licences))}" for name, licences in sorted(by_name.items())]
     if texts:
         yield plain(f"licences: {'; '.join(texts)}")
 
 
 def _warnings(group: Group) -> Iterator[str]:
     for row in group.rows:
-        runs = _by_first((line, entry.result["run"]) for entry in row.counted for line in entry.findings.warnings)
+        runs: dict[str, list[int]] = {}
+        for entry in row.counted:
+            for warning in entry.findings.warnings:
+                runs.setdefault(warning, []).append(entry.result["run"])
         for warning, numbers in runs.items():
             yield plain(f"{row.name}, run {', '.join(map(str, sorted(numbers)))}: {warning}")
-
-
-def _by_first(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the second values of the pairs by the first one."""
-    return {first: [second for _, second in same] for first, same in grouped(pairs, itemgetter(0)).items()}
 
 
 # Strong scaling: tokens/s and tokens/s/GPU by number of GPUs, and the efficiency against one node.
@@ -106,15 +107,20 @@ def scaling(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 def scaling_cells(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the row of an entry in a table with HEADER."""
+    speedup, share = entry["reason"], "-"
+    if not entry["reason"]:
+        speedup, share = f"{entry['speedup']:.2f}", f"{entry['efficiency']:.1%}"
     low, high = entry["efficiency_min"], entry["efficiency_max"]
-    share = "-" if entry["reason"] else f"{entry['efficiency']:.1%}"
     if low != high:
         share += f", min to max {low:.1%} to {high:.1%}"
     return (
         f"{entry['group']}: {entry['system']}",
-        *(str(entry[key]) for key in ("gpus", "nodes", "runs")),
-        *(f"{entry[key]:,.0f}" for key in ("tokens_per_second", "tokens_per_second_per_gpu")),
-        entry["reason"] or f"{entry['speedup']:.2f}",
+        str(entry["gpus"]),
+        str(entry["nodes"]),
+        str(entry["runs"]),
+        f"{entry['tokens_per_second']:,.0f}",
+        f"{entry['tokens_per_second_per_gpu']:,.0f}",
+        speedup,
         share,
     )
 
@@ -130,32 +136,44 @@ def _of_group(group: Group) -> Iterator[dict[str, Any]]:
         if value is not None:
             systems.setdefault(system, {}).setdefault(size, []).append(value)
     for (platform, framework, device, (tp, pp, cp, mbs, ep)), sizes in sorted(systems.items(), key=str):
-        layout = f"MBS {mbs}, TP {tp}, PP {pp}, CP {cp}" + (f", EP {ep}" if ep not in (None, 1) else "")
+        if len(sizes) == 1:
+            continue  # nothing to scale
+        layout = f"MBS {mbs}, TP {tp}, PP {pp}, CP {cp}"
+        if ep not in (None, 1):
+            layout += f", EP {ep}"
         name = plain(f"{platform}/{framework} {device or 'unknown device'}, {layout}")
-        for size in sorted(sizes) if len(sizes) > 1 else ():
+        for size in sorted(sizes):
             yield {"group": group.key.title, "system": name} | _scaled(size, sizes)
 
 
 def _scaled(size: tuple[int, int], runs: Mapping[tuple[int, int], Sequence[float]]) -> dict[str, Any]:
     """Return the figures of a number of nodes and GPUs; a base itself has an efficiency of 1.0, which is no loss."""
-    (nodes, gpus), found = size, runs[size]
-    of_base = (1, gpus // nodes) if nodes > 1 else min(runs)
-    base = runs.get(of_base) if size != of_base else None
-    mean = mean_of(found)
-    known = dict.fromkeys(KNOWN, 1.0 if size == of_base else None)
-    if base is not None:
-        quotients = (
-            *(mean * gpus / (mean_of(base) * of_base[1]), mean / mean_of(base)),
-            *(min(found) / max(base), max(found) / min(base)),
-        )
-        known = dict(zip(KNOWN, quotients, strict=True))
-    return {
+    nodes, gpus = size
+    rates = runs[size]
+    mean = mean_of(rates)
+    entry: dict[str, Any] = {
         "gpus": gpus,
         "nodes": nodes,
-        "runs": len(found),
+        "runs": len(rates),
         "tokens_per_second": mean * gpus,
         "tokens_per_second_per_gpu": mean,
-        "base_gpus": of_base[1] if base else None,
-        **known,
-        "reason": NO_BASE if known["efficiency"] is None else None,
+        "base_gpus": None,
+        "speedup": 1.0,
+        "efficiency": 1.0,
+        "efficiency_min": 1.0,
+        "efficiency_max": 1.0,
+        "reason": None,
+    }
+    of_base = (1, gpus // nodes) if nodes > 1 else min(runs)
+    if size == of_base:
+        return entry
+    if of_base not in runs:
+        return entry | dict.fromkeys(KNOWN) | {"reason": NO_BASE}
+    base, base_gpus = runs[of_base], of_base[1]
+    return entry | {
+        "base_gpus": base_gpus,
+        "speedup": mean * gpus / (mean_of(base) * base_gpus),
+        "efficiency": mean / mean_of(base),
+        "efficiency_min": min(rates) / max(base),
+        "efficiency_max": max(rates) / min(base),
     }

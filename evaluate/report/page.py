@@ -25,8 +25,14 @@ HERE = Path(__file__).parent
 
 def page(title: str, blocks: Sequence[Block]) -> str:
     """Return the whole page."""
-    style, script = ((HERE / "assets" / f"page.{kind}").read_text(encoding="utf8") for kind in ("css", "js"))
-    numbers, shown = itertools.count(1), list(flat(blocks))
+    style = (HERE / "assets/page.css").read_text(encoding="utf8")
+    script = (HERE / "assets/page.js").read_text(encoding="utf8")
+    shown = list(flat(blocks))
+    contents = []
+    for block in shown:
+        if isinstance(block, Heading) and block.level == 2 and block.anchor:
+            contents.append(block)
+    numbers = itertools.count(1)
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -43,7 +49,7 @@ def page(title: str, blocks: Sequence[Block]) -> str:
         title=title,
         version=VERSION,
         blocks=shown,
-        contents=[one for one in shown if isinstance(one, Heading) and one.level == 2 and one.anchor],
+        contents=contents,
         kind=lambda block: type(block).__name__,
         svg=lambda picture: svg(picture, next(numbers)),
     )
@@ -51,6 +57,9 @@ def page(title: str, blocks: Sequence[Block]) -> str:
 
 def _policy(style: str, script: str) -> str:
     """Return the content security policy of a page: inline texts by their hashes (W3C, CSP 3, section 2.3.1)."""
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
-    allowed = "style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
+    allowed = f"style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

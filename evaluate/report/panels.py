@@ -7,14 +7,14 @@ letters, line styles and marks show the same without colour.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from evaluate.checks.entries import Entry
 from evaluate.metrics.figures import Metrics
 from evaluate.report.blocks import Picture, Value
 from evaluate.report.groups import MEMORY, SPEED, STEP, Row, known_values, mean_of
@@ -42,109 +42,120 @@ VERDICT_HEIGHT, ROW_HEIGHT, FOOTING, CURVES_HEIGHT = 0.43, 0.5, 0.75, 2.9
 NAME_CHARACTERS, LEGEND_CHARACTERS, VERDICT_CHARACTERS = 30, 24, 88
 MARKS_A_ROW = 24
 LINE_STYLES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v", "P", "X")
-KIND_COLOURS = dict(
-    zip(KINDS, ("#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#f0e442", BAND, OTHER_COLOUR), strict=True)
-)
-LETTERS = dict(zip(KINDS, "MABOCHIU", strict=True))
-"""Letter of each kind, so that no bar needs its colour."""
+KIND_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#f0e442", BAND, OTHER_COLOUR)
+LETTERS = "MABOCHIU"
+"""Colour and letter of each of KINDS; the letter, so that no bar needs its colour."""
 MS = 1e3
 
 
 def verdicts(judged: Sequence[Judged], band: float, quantity: str) -> Picture:
     """Return the ratio of each verdict with its interval on one logarithmic axis, the band shaded."""
     shown = judged[:MOST_VERDICTS]
-    said = "; ".join(f"{one.pair.b_name} over {one.pair.a_name}: {_verdict_text(one)}" for one in shown)
+    ratios = [f"{verdict.pair.b_name} over {verdict.pair.a_name}: {_verdict_text(verdict)}" for verdict in shown]
     return Picture(
-        f"Ratios of {quantity} with 95 % intervals: {said}",
+        f"Ratios of {quantity} with 95 % intervals: {'; '.join(ratios)}",
         VERDICT_HEIGHT * len(shown) + FOOTING,
-        lambda axes: _verdicts(axes, shown, band, quantity),
+        partial(_verdicts, shown=shown, band=band, quantity=quantity),
     )
 
 
 def bars(rows: Sequence[Row], figures: Mapping[int, Metrics]) -> list[Picture]:
     """Return a panel of bars for each quantity that at least one system has."""
-
-    def mfu(entry: Entry) -> float | None:
-        return figures[id(entry)]["mfu_causal"].value if "mfu_causal" in figures[id(entry)] else None
-
-    quantities: tuple[tuple[str, str, Callable[[Row], Sequence[float]]], ...] = (
-        ("Throughput", "tokens/s per GPU or rank", lambda row: row.figures[SPEED]),
-        ("Step time", "seconds", lambda row: row.figures[STEP]),
-        ("Peak memory", "GB", lambda row: row.figures[MEMORY]),
-        ("MFU, causal attention", "% of the dense peak", lambda row: known_values(map(mfu, row.counted))),
-    )
     shown = rows[:MOST_ROWS]
-    return [
-        _bars(title, unit, shown, found)
-        for title, unit, runs_of in quantities
-        if any(found := [runs_of(row) for row in shown])
-    ]
+    utilisations = []
+    for row in shown:
+        known = [figures[id(entry)].get("mfu_causal") for entry in row.counted]
+        utilisations.append(known_values(figure.value for figure in known if figure is not None))
+    panels = []
+    for title, unit, runs in (
+        ("Throughput", "tokens/s per GPU or rank", [row.figures[SPEED] for row in shown]),
+        ("Step time", "seconds", [row.figures[STEP] for row in shown]),
+        ("Peak memory", "GB", [row.figures[MEMORY] for row in shown]),
+        ("MFU, causal attention", "% of the dense peak", utilisations),
+    ):
+        if any(runs):
+            panels.append(_bars(title, unit, shown, runs))
+    return panels
 
 
 def curves(rows: Sequence[Row]) -> list[Picture]:
     """Return the step times and the losses of all counted runs over the steps, where at least one is known."""
     shown = [row for row in rows[:MOST_ROWS] if row.counted]
-    found = []
+    panels = []
     for title, unit, key in (("Step time", "seconds", "step_times"), ("Loss", "nats per token", "loss_values")):
         lines = [_line(row, key, MOST_SAMPLES // len(shown)) for row in shown]
         if any(lines):
             label = f"{title} in {unit} over steps of {', '.join(row.name for row in shown)}"
             height = max(CURVES_HEIGHT, 0.19 * len(shown) + 0.6)
             draw = partial(_curves, shown, lines, f"{title.lower()} ({unit})", key == "step_times")
-            found.append(Picture(label, height, draw))
-    return found
+            panels.append(Picture(label, height, draw))
+    return panels
 
 
 def kinds(sides: Sequence[tuple[str, Mapping[str, float]]]) -> Picture:
     """Return a stacked bar of the kinds of time of a step for each side, from its name and the seconds by kind."""
-    known = [kind for kind in KINDS if any(side.get(kind, 0) > 0 for _, side in sides)]
-    said = "; ".join(
-        f"{name}: " + ", ".join(f"{WORDS[kind]} {number(side.get(kind, 0) * MS)} ms" for kind in known)
-        for name, side in sides
-    )
-
-    def draw(axes: Any) -> None:
-        starts = [0.0] * len(sides)
-        longest = max((sum(side.values()) for _, side in sides), default=0.0) * MS or 1.0
-        for kind in known:
-            widths = [max(0.0, side.get(kind, 0.0)) * MS for _, side in sides]
-            axes.barh(range(len(sides)), widths, left=starts, height=0.6, color=KIND_COLOURS[kind], edgecolor=PAPER,
-                linewidth=0.6, label=f"{LETTERS[kind]}: {WORDS[kind]}")  # fmt: skip
-            for place, (start, width) in enumerate(zip(starts, widths, strict=True)):
-                if width > 0.03 * longest:
-                    axes.text(start + width / 2, place, LETTERS[kind], ha="center", va="center", weight="bold", size=8)
-            starts = [start + width for start, width in zip(starts, widths, strict=True)]
-        names = ["\n".join(wrapped(name, 2, NAME_CHARACTERS)) for name, _ in sides]
-        _axis(axes, "ms of one step", longest, names)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.35 if len(sides) > 1 else -0.6), ncols=2, fontsize=8)
-
-    height = ROW_HEIGHT * len(sides) + FOOTING + 0.2 * math.ceil(len(known) / 2)
-    return Picture(f"Kinds of time of a step, in milliseconds. {said}", height, draw)
+    styles = []
+    for kind, letter, colour in zip(KINDS, LETTERS, KIND_COLOURS, strict=True):
+        if any(seconds.get(kind, 0) > 0 for _, seconds in sides):
+            styles.append((kind, letter, colour))
+    texts = []
+    for name, seconds in sides:
+        parts = [f"{WORDS[kind]} {number(seconds.get(kind, 0) * MS)} ms" for kind, _, _ in styles]
+        texts.append(f"{name}: {', '.join(parts)}")
+    height = ROW_HEIGHT * max(2, len(sides)) + FOOTING + 0.2 * math.ceil(len(styles) / 2)
+    label = f"Kinds of time of a step, in milliseconds. {'; '.join(texts)}"
+    return Picture(label, height, partial(_kinds, sides=sides, styles=styles))
 
 
-def _verdict_text(one: Judged) -> str:
-    found = one.estimate
-    if one.word == NOT_COMPARABLE or found is None:
+def _kinds(axes: Any, sides: Sequence[tuple[str, Mapping[str, float]]], styles: Sequence[tuple[str, str, str]]) -> None:
+    starts = [0.0] * len(sides)
+    longest = max((sum(seconds.values()) for _, seconds in sides), default=0.0) * MS or 1.0
+    for kind, letter, colour in styles:
+        widths = [max(0.0, seconds.get(kind, 0.0)) * MS for _, seconds in sides]
+        label = f"{letter}: {WORDS[kind]}"
+        places = range(len(sides))
+        axes.barh(places, widths, 0.6, starts, color=colour, edgecolor=PAPER, linewidth=0.6, label=label)
+        for place, width in enumerate(widths):
+            if width > 0.03 * longest:  # a letter needs room
+                middle = starts[place] + width / 2
+                axes.text(middle, place, letter, ha="center", va="center", weight="bold", size=8)
+            starts[place] += width
+    names = ["\n".join(wrapped(name, 2, NAME_CHARACTERS)) for name, _ in sides]
+    _axis(axes, "ms of one step", longest, names)
+    # a legend of the figure gets room of its own; one of the axes is cut off at the edge of the picture
+    axes.figure.legend(loc="outside lower left", ncols=2, fontsize=8)
+
+
+def _verdict_text(judged: Judged) -> str:
+    estimate = judged.estimate
+    if judged.word == NOT_COMPARABLE or estimate is None:
         return "not comparable"
-    interval = "" if _ends(found) else ", no valid interval"
-    return f"{one.spoken_word}, {with_interval(found.ratio, found.low, found.high)}{interval}"
+    text = f"{judged.spoken_word}, {with_interval(estimate.ratio, estimate.low, estimate.high)}"
+    if not _ends(estimate):
+        text += ", no valid interval"
+    return text
 
 
 def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    places = [end for one in shown if one.estimate for end in (one.estimate.ratio, *_ends(one.estimate))]
-    reach = max([LEAST_REACH, 1 + band, *(max(place, 1 / max(place, 1e-9)) for place in places)])
+    reach = max(LEAST_REACH, 1 + band)
+    for judged in shown:
+        if judged.estimate is not None:
+            for ratio in (judged.estimate.ratio, *_ends(judged.estimate)):
+                reach = max(reach, ratio, 1 / max(ratio, 1e-9))
     end = min(reach, LARGEST_REACH) ** 1.08
     axes.set(xscale="log", xlim=(1 / end, end), ylim=(len(shown) - 0.6, -0.8))
     axes.axvspan(1 / (1 + band), 1 + band, color=BAND, zorder=0)
     axes.axvline(1, color=INK, linestyle=":", linewidth=1)
-    for y, one in enumerate(shown):
-        _interval(axes, y, one, end)
-        names = f"{one.pair.b_name} / {one.pair.a_name}"
-        if one.estimate is None:  # in the order of the reason's values
-            names = f"{one.pair.a_name} and {one.pair.b_name}: {one.reasons[0]}"
-        text = "".join(wrapped(f"{_verdict_text(one)}: {without_vendors(names)}", 1, VERDICT_CHARACTERS))
+    for y, judged in enumerate(shown):
+        if judged.estimate is None:
+            # both names in the order in which the reason gives their values
+            names = f"{judged.pair.a_name} and {judged.pair.b_name}: {judged.reasons[0]}"
+        else:
+            names = f"{judged.pair.b_name} / {judged.pair.a_name}"
+            _interval(axes, y, judged, judged.estimate, end)
+        text = "".join(wrapped(f"{_verdict_text(judged)}: {without_vendors(names)}", 1, VERDICT_CHARACTERS))
         behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
         axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, bbox=behind)
     ticks = next(ticks for ticks in TICKS if end <= ticks[-1] or ticks is TICKS[-1])
@@ -156,47 +167,47 @@ def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) ->
     axes.set_xlabel(f"ratio of {quantity}, side named first over the other (logarithmic)")
 
 
-def _ends(found: Estimate) -> tuple[float, ...]:
+def _ends(estimate: Estimate) -> tuple[float, ...]:
     """Return the two ends of the 95 % interval; nothing if no interval is valid."""
-    return () if found.low is None or found.high is None else (found.low, found.high)
+    if estimate.low is None or estimate.high is None:
+        return ()
+    return estimate.low, estimate.high
 
 
-def _interval(axes: Any, y: int, one: Judged, end: float) -> None:
+def _interval(axes: Any, y: int, judged: Judged, estimate: Estimate, end: float) -> None:
     """Draw a ratio and its interval; an end beyond the axis is an arrow."""
-    found = one.estimate
-    if found is None:
-        return
-    ends = _ends(found)
+    ends = _ends(estimate)
     places = [min(max(place, 1 / end), end) for place in ends]
     axes.plot(places, [y] * len(places), color=INK, linewidth=1.4)
     for place, true, arrow in zip(places, ends, "<>", strict=False):
         axes.plot(place, y, "|" if place == true else arrow, color=INK, markersize=8, clip_on=False)
-    colour = PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR)
-    inside = colour if one.is_proven and one.word != UNDECIDED else PAPER  # hollow: undecided, or not proven
-    axes.plot(found.ratio, y, "s", markersize=5, color=inside, markeredgecolor=INK)
+    inside = PAPER  # hollow: undecided, or not proven
+    if judged.is_proven and judged.word != UNDECIDED:
+        inside = PLATFORM_COLOURS.get(judged.pair.b[0].result["platform"], OTHER_COLOUR)
+    axes.plot(estimate.ratio, y, "s", markersize=5, color=inside, markeredgecolor=INK)
 
 
 def _bars(title: str, unit: str, rows: Sequence[Row], figures: Sequence[Sequence[float]]) -> Picture:
-    texts = [Value(mean_of(runs)).text if runs else "" for runs in figures]
-    said = ", ".join(f"{row.name} {text or 'unknown'}" for row, text in zip(rows, texts, strict=True))
+    means = [Value(mean_of(runs) if runs else None, how="no run") for runs in figures]
+    texts = [f"{row.name} {mean.text}" for row, mean in zip(rows, means, strict=True)]
 
     def draw(axes: Any) -> None:
         largest = max((value for runs in figures for value in runs), default=0) or 1.0
-        for y, (row, runs, text) in enumerate(zip(rows, figures, texts, strict=True)):
+        for y, (row, runs, mean) in enumerate(zip(rows, figures, means, strict=True)):
             if not runs:
                 reason = "unknown" if row.counted else "no counted run"
                 axes.text(0.02 * largest, y, reason, va="center", style="italic")
                 continue
-            axes.barh(y, mean_of(runs), height=0.6, facecolor=_colour(row), edgecolor=INK, linewidth=0.8)
+            axes.barh(y, mean.value, height=0.6, facecolor=_colour(row), edgecolor=INK, linewidth=0.8)
             axes.plot([min(runs), max(runs)], [y, y], color=INK, linewidth=1.6)
             heights = [y + 0.3 * ((place + 1) / (len(runs) + 1) - 0.5) for place in range(len(runs))]
             axes.plot(runs, heights, "o", markersize=3.5, color=PAPER, markeredgecolor=INK)
-            axes.text(max(runs) + 0.03 * largest, y, text, va="center", fontsize=8)
+            axes.text(max(runs) + 0.03 * largest, y, mean.text, va="center", fontsize=8)
         names = ["\n".join([cut(row.name, NAME_CHARACTERS), *wrapped(row.device, 2, NAME_CHARACTERS)]) for row in rows]
         _axis(axes, unit, 1.25 * largest, names)
         axes.set_title(title)
 
-    return Picture(f"{title} in {unit}: {said}", ROW_HEIGHT * max(2, len(rows)) + FOOTING, draw)
+    return Picture(f"{title} in {unit}: {', '.join(texts)}", ROW_HEIGHT * max(2, len(rows)) + FOOTING, draw)
 
 
 def _axis(axes: Any, unit: str, end: float, names: Sequence[str]) -> None:
@@ -214,9 +225,10 @@ def _line(row: Row, key: str, most: int) -> list[tuple[float, float]]:
     """Return steps and values of all runs of a row as one line with gaps, at most about `most` samples."""
     line: list[tuple[float, float]] = []
     for entry in row.counted:
-        known = [(s, v) for s, v in zip(entry.result["steps"], entry.result[key], strict=True) if v is not None]
-        kept = _thinned(known, max(8, most // len(row.counted)))
-        line += [*kept, (math.nan, math.nan)] if kept else []
+        samples = zip(entry.result["steps"], entry.result[key], strict=True)
+        known = [(step, value) for step, value in samples if value is not None]
+        if known:
+            line += [*_thinned(known, max(8, most // len(row.counted))), (math.nan, math.nan)]
     return line
 
 
@@ -225,8 +237,11 @@ def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[
     if len(samples) <= most:
         return samples
     ends = [len(samples) * place // (most // 2) for place in range(most // 2 + 1)]
-    parts = [samples[start:end] for start, end in zip(ends, ends[1:], strict=False)]
-    return [kept for part in parts for kept in sorted({min(part, key=itemgetter(1)), max(part, key=itemgetter(1))})]
+    kept = []
+    for start, end in pairwise(ends):
+        stretch = samples[start:end]
+        kept += sorted({min(stretch, key=itemgetter(1)), max(stretch, key=itemgetter(1))})
+    return kept
 
 
 def _curves(

@@ -24,13 +24,15 @@ def terminal_width() -> int:
 
 def terminal(blocks: Sequence[Block], width: int) -> str:
     """Return the blocks as plain text, about `width` characters wide."""
-    return "\n\n".join(text for block in blocks if (text := _terminal(block, width)))
+    return "\n\n".join(filter(None, (_terminal(block, width) for block in blocks)))
 
 
 def markdown(blocks: Sequence[Block]) -> str:
     """Return the blocks as Markdown."""
-    found = [text for block in flat(blocks) for text in _markdown(block) if text]
-    return "\n\n".join([*found, f"Made by tprimat {VERSION}.\n"])
+    texts = []
+    for block in flat(blocks):
+        texts += filter(None, _markdown(block))
+    return "\n\n".join([*texts, f"Made by tprimat {VERSION}.\n"])
 
 
 def _terminal(block: Block, width: int) -> str:
@@ -38,7 +40,8 @@ def _terminal(block: Block, width: int) -> str:
         case Heading(text=text, level=level):
             return plain(text) if level > 1 else ""
         case Lines(lines=lines, style=style):
-            mark, below = ("- ", "  ") if style == LIST else ("", "  " * (style == HINT))
+            mark = "- " if style == LIST else ""
+            below = "  " if style in (LIST, HINT) else ""
             return "\n".join(_filled(line, width, mark, below) for line in lines)
         case Card():
             return "\n".join(_card(block, width))
@@ -55,18 +58,20 @@ def _card(card: Card, width: int) -> Iterator[str]:
         yield _filled(card.opening, width)
     if card.rest:
         yield _filled(card.rest, width, "  ", "  ")
-    doubts = [f"weakened by {len(card.doubts)} observations, listed in the report"]
-    if len(card.doubts) < 2:
-        doubts = [f"weakened: {doubt}" for doubt in card.doubts]
+    doubts = [f"weakened: {doubt}" for doubt in card.doubts]
+    if len(doubts) > 1:
+        doubts = [f"weakened by {len(doubts)} observations, listed in the report"]
     for line in (*doubts, *card.support):
         yield _filled(line, width, "  - ", "    ")
 
 
 def _fitting_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Return a table without the last columns that have no room; the first two always stay."""
-    texts = (text_table(header[:count], [row[:count] for row in rows], width) for count in range(len(header), 2, -1))
-    fitting = (text for text in texts if max(map(len, text.splitlines())) <= width)
-    return next(fitting, None) or text_table(header[:2], [row[:2] for row in rows], width)
+    for count in range(len(header), 2, -1):
+        text = text_table(header[:count], [row[:count] for row in rows], width)
+        if max(map(len, text.splitlines())) <= width:
+            return text
+    return text_table(header[:2], [row[:2] for row in rows], width)
 
 
 def _filled(line: str, width: int, first: str = "", below: str = "  ") -> str:
@@ -80,9 +85,14 @@ def _markdown(block: Block) -> Iterator[str]:
         case Lines(lines=lines, style=style):
             yield bullets(lines) if style == LIST else "\n\n".join(map(markdown_text, lines))
         case Card():
-            bold = f"**{block.word}:** {markdown_text(block.statement)}."
-            yield bold if block.is_claim and block.is_proven else f"{markdown_text(block.opening)}."
-            yield bullets([*filter(None, [block.rest]), *(f"weakened: {one}" for one in block.doubts), *block.support])
+            if block.is_claim and block.is_proven:
+                yield f"**{block.word}:** {markdown_text(block.statement)}."
+            else:
+                yield f"{markdown_text(block.opening)}."
+            lines = [f"weakened: {doubt}" for doubt in block.doubts] + list(block.support)
+            if block.rest:
+                lines.insert(0, block.rest)
+            yield bullets(lines)
         case Table() if block.rows:
             yield _table(block)
         case Folded():
@@ -91,11 +101,15 @@ def _markdown(block: Block) -> Iterator[str]:
 
 def _table(table: Table) -> str:
     """Return a table; figures with a formula have a last column for it."""
-    ways = ["; or ".join(dict.fromkeys(cell.how for cell in row if isinstance(cell, Value))) for row in table.rows]
-    rows = [list(map(_cell, row)) for row in table.rows]
-    if not any(ways):
-        return markdown_table(table.header, rows)
-    return markdown_table([*table.header, HOW], [[*row, way] for row, way in zip(rows, ways, strict=True)])
+    rows, with_formulas = [], []
+    for row in table.rows:
+        formulas = dict.fromkeys(cell.how for cell in row if isinstance(cell, Value))
+        cells = list(map(_cell, row))
+        rows.append(cells)
+        with_formulas.append([*cells, "; or ".join(formulas)])
+    if any(row[-1] for row in with_formulas):
+        return markdown_table([*table.header, HOW], with_formulas)
+    return markdown_table(table.header, rows)
 
 
 def _cell(cell: Cell) -> str:

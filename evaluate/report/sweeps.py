@@ -36,16 +36,19 @@ FIRST_LINE = "# METHOD=best: settings that a sweep of this suite found"
 _IDENTITY = {"FRAMEWORK": "framework", "MODEL": "model", "MODEL_SIZE": "model_size"}
 
 
+_TEXT = Wanted(lambda value: isinstance(value, str), "a text")
 _KEYS = {
-    "sweep_version": Wanted(lambda one: one == sweep_file.VERSION, str(sweep_file.VERSION)),
-    **dict.fromkeys(("name", "platform"), Wanted(lambda one: isinstance(one, str), "a text")),
-    **dict.fromkeys(("axes", "fixed"), OBJECT),
+    "sweep_version": Wanted(lambda value: value == sweep_file.VERSION, str(sweep_file.VERSION)),
+    "name": _TEXT,
+    "platform": _TEXT,
+    "axes": OBJECT,
+    "fixed": OBJECT,
     "points": LIST,
 }
 _POINT = {
-    "label": Wanted(lambda one: isinstance(one, str) and "/" not in one, "the name of a folder"),
-    "state": Wanted(lambda one: one in sweep_file.STATES, ", ".join(sweep_file.STATES)),
-    "reason": Wanted(lambda one: one is None or isinstance(one, str), "a text or null"),
+    "label": Wanted(lambda value: isinstance(value, str) and "/" not in value, "the name of a folder"),
+    "state": Wanted(lambda value: value in sweep_file.STATES, ", ".join(sweep_file.STATES)),
+    "reason": Wanted(lambda value: value is None or isinstance(value, str), "a text or null"),
 }
 
 
@@ -87,16 +90,14 @@ class Best:
 def read(path: Path) -> Sweep:
     """Return the sweep in a file; raise SweepError for anything else."""
     advice = f"; name the .json of a sweep in OUTPUT_DIR/{sweep_file.FOLDER}"
-    found = checked(json_in(path, SweepError, advice), str(path), SweepError, _KEYS, advice)
-    axes = list(found["axes"])
-    rules = _POINT | {
-        "settings": Wanted(lambda one: isinstance(one, dict) and list(one) == axes, "a value of each axis")
-    }
-    points = [
-        Point(**checked(one, f"{path}: points[{place}]", SweepError, rules, advice))
-        for place, one in enumerate(found["points"])
-    ]
-    return Sweep(**{key: found[key] for key in ("name", "platform", "axes", "fixed")}, points=points)
+    content = checked(json_in(path, SweepError, advice), str(path), SweepError, _KEYS, advice)
+    axes = list(content["axes"])
+    of_axes = Wanted(lambda value: isinstance(value, dict) and list(value) == axes, "a value of each axis")
+    points = []
+    for place, entry in enumerate(content["points"]):
+        where = f"{path}: points[{place}]"
+        points.append(Point(**checked(entry, where, SweepError, _POINT | {"settings": of_axes}, advice)))
+    return Sweep(content["name"], content["platform"], content["axes"], content["fixed"], points)
 
 
 def measure(point: Point, folder: Path) -> Measured:
@@ -109,26 +110,37 @@ def measure(point: Point, folder: Path) -> Measured:
         loaded = load_results([folder])
     except ResultError:
         return Measured(point, "no result in the folder of its label")
-    reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
-    counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
+    counted = []
+    reasons: Counter[str] = Counter()
+    for entry in loaded.entries:
+        reason = entry.why_not_counted or _differences(entry.result, point)
+        reasons[reason] += 1
+        if not reason:
+            counted.append(entry.result)
+    for _, why in loaded.unreadable:
+        reasons[f"it cannot be read: {why}"] += 1
     rates = known_values(map(tokens_per_second_per_gpu, counted))
     peaks = known_values(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
-    counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
-    why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
-    return Measured(point, "" if rates else why, counted, rates, max(peaks, default=None))
+    why = ""
+    if not rates:
+        why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in reasons.items())
+    return Measured(point, why, tuple(counted), rates, max(peaks, default=None))
 
 
 def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
     """Return the best settings for each work: of the points within BAND of the fastest, the one with least memory."""
     fixed = [key for key in sweep.axes if not _is_tunable(key)]
-    works = grouped(measured, lambda one: tuple(one.point.settings[key] for key in fixed))
-    return [Best(dict(zip(fixed, work, strict=True)), tuple(found), *_best(found)) for work, found in works.items()]
+    bests = []
+    for work, points in grouped(measured, lambda each: tuple(each.point.settings[key] for key in fixed)).items():
+        chosen, why = _best(points)
+        bests.append(Best(dict(zip(fixed, work, strict=True)), tuple(points), chosen, why))
+    return bests
 
 
 def table(measured: Sequence[Measured]) -> Table:
     """Return the figures of points."""
     header = ("point", "tokens/s/GPU", "spread", "peak GB", "runs", "label", "why none")
-    return Table("Points", header, [_row(one) for one in measured], 1, (5, 6))
+    return Table("Points", header, list(map(_row, measured)), 1, (5, 6))
 
 
 def is_overlay(path: Path) -> bool:
@@ -150,22 +162,27 @@ def place(sweep: Sweep, chosen: Measured) -> str:
     device = device_of(chosen.results[0])
     name = short_name(device) if device else None
     is_of_layout = set(filter(_is_tunable, sweep.axes)) <= set(LAYOUT)
-    own = f"-{name.lower()}" if name and name not in RECIPE_OF.get(sweep.platform, ()) and is_of_layout else ""
-    return f"config.{sweep.platform}-best{own}.env"
+    has_file_of_platform = name is None or name in RECIPE_OF.get(sweep.platform, ())
+    if has_file_of_platform or not is_of_layout:
+        return f"config.{sweep.platform}-best.env"
+    return f"config.{sweep.platform}-best-{name.lower()}.env"
 
 
 def settings_file(sweep: Sweep, best: Best, chosen: Measured) -> str:
     """Return the content of the settings file of a chosen point."""
     result = chosen.results[0]
-    info, started = result["gpu_info"], [str(one["provenance"]["started_utc"]) for one in chosen.results]
-    versions = {"torch": info["pytorch_version"], "driver": info["driver_version"]}
-    known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    by_rate = sorted(best.measured, key=lambda one: -(one.rate or 0.0))
+    info = result["gpu_info"]
+    started = min(str(each["provenance"]["started_utc"]) for each in chosen.results)
+    versions = []
+    for name, version in (("torch", info["pytorch_version"]), ("driver", info["driver_version"])):
+        if version:
+            versions.append(f"{name} {version}")
+    by_rate = sorted(best.measured, key=lambda point: -(point.rate or 0.0))
     comments = [
         FIRST_LINE,
         f"# Work: {in_words(sweep.fixed | best.work)}",
-        f"# Machine: {info['device_name']}, {result['training_config']['num_gpus']} in use; {known}",
-        f"# Measured from {min(started)}",
+        f"# Machine: {info['device_name']}, {result['training_config']['num_gpus']} in use; {', '.join(versions)}",
+        f"# Measured from {started}",
         f"# Chosen: {best.why}",
         f"# Evidence: {sweep.name}.json beside this file, and the results of each point in the folder of its label:",
         *(f"#   {line}" for line in terminal([table(by_rate)], UNBROKEN).splitlines()),
@@ -189,7 +206,9 @@ def _is_tunable(key: str) -> bool:
 
 def _differences(result: Result, point: Point) -> str:
     """Return what in a result contradicts the settings of its point; empty if nothing does."""
-    found = [] if result["label"] == point.label else [f"label {result['label']!r}"]
+    differences = []
+    if result["label"] != point.label:
+        differences.append(f"label {result['label']!r}")
     for key, text in point.settings.items():
         place = KEYS[key].in_results
         if key in _IDENTITY:
@@ -199,33 +218,43 @@ def _differences(result: Result, point: Point) -> str:
         else:
             continue
         if wanted not in (None, "auto", value):  # the launcher replaces `auto`
-            found.append(f"{key} is {value!r}")
-    return f"the result is not of this point: {', '.join(found)}" if found else ""
+            differences.append(f"{key} is {value!r}")
+    if not differences:
+        return ""
+    return f"the result is not of this point: {', '.join(differences)}"
 
 
 def _best(measured: Sequence[Measured]) -> tuple[Measured | None, str]:
-    timed = [(rate, one) for one in measured if (rate := one.rate) is not None]
+    timed = []
+    machines = set()
+    for point in measured:
+        if point.rate is not None:
+            timed.append((point.rate, point))
+            for result in point.results:
+                machines.add(f"{result['gpu_info']['device_name']} on {machine_of(result)}")
     if not timed:
         return None, "no point has a counted result"
-    results = [result for _, one in timed for result in one.results]
-    machines = {f"{result['gpu_info']['device_name']} on {machine_of(result)}" for result in results}
     if len(machines) > 1:
         return None, f"the results are of several machines: {'; '.join(sorted(machines))}"
-    near = [(rate, one) for rate, one in timed if rate >= (1 - BAND) * max(rate for rate, _ in timed)]
+    fastest = max(rate for rate, _ in timed)
+    near = [(rate, point) for rate, point in timed if rate >= (1 - BAND) * fastest]
+    # of equally fast points the one with room to spare; a point whose memory is unknown comes last
     _, chosen = min(near, key=lambda pair: (pair[1].memory_gb is None, pair[1].memory_gb, -pair[0]))
-    why = "the fastest" if len(near) == 1 else f"least memory of {len(near)} points within {BAND:.0%} of the fastest"
-    advice = "one run: run it and its neighbours again with RUNS=auto"
-    return chosen, f"{why}; {advice if len(chosen.rates) == 1 else f'{len(chosen.rates)} runs'}"
+    why = "the fastest"
+    if len(near) > 1:
+        why = f"least memory of {len(near)} points within {BAND:.0%} of the fastest"
+    if len(chosen.rates) == 1:
+        return chosen, f"{why}; one run: run it and its neighbours again with RUNS=auto"
+    return chosen, f"{why}; {len(chosen.rates)} runs"
 
 
-def _row(one: Measured) -> tuple[str, ...]:
-    spread = (max(one.rates) - min(one.rates)) / one.rate if one.rate and len(one.rates) > 1 else None
-    return (
-        one.point.name,
-        "" if one.rate is None else f"{one.rate:,.0f}",
-        "" if spread is None else f"{spread:.1%}",
-        "" if one.memory_gb is None else f"{one.memory_gb:.3g}",
-        str(len(one.rates)),
-        one.point.label,
-        one.why,
-    )
+def _row(measured: Measured) -> tuple[str, ...]:
+    rate = spread = memory = ""
+    if measured.rate is not None:
+        rate = f"{measured.rate:,.0f}"
+    if measured.rate and len(measured.rates) > 1:
+        spread = f"{(max(measured.rates) - min(measured.rates)) / measured.rate:.1%}"
+    if measured.memory_gb is not None:
+        memory = f"{measured.memory_gb:.3g}"
+    point, runs = measured.point, str(len(measured.rates))
+    return point.name, rate, spread, memory, runs, point.label, measured.why

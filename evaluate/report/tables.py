@@ -31,10 +31,15 @@ _MARKED = re.compile(r"[\\`*\[\]~$]|(?<![^\W_])_|_(?![^\W_])")
 """Characters that markdown interprets; an underscore only where it is not inside a word."""
 _BLOCK = re.compile(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+=]\s|-[\s-]*-\s*$|=+\s*$))")
 """Place at the start of a text where a heading, a list, a line or a number would begin."""
-_REFERENCES = (
-    *(("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")),
-    *(("://", ":&#47;/"), ("www.", "www&#46;")),
-)
+_REFERENCES = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "|": "&#124;",
+    "://": ":&#47;/",
+    "www.": "www&#46;",
+}
+"""Character references in place of characters that renderers treat differently; the ampersand comes first."""
 
 
 def plain(text: object) -> str:
@@ -70,7 +75,7 @@ def number(value: float, digits: int = 4, flag: str = "") -> str:
 
 def counted(count: int, what: str) -> str:
     """Return `1 run`, `3 runs`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def cut(text: str, characters: int = 60) -> str:
@@ -88,16 +93,16 @@ def markdown_text(text: object) -> str:
     shown = _MARKED.sub(lambda match: "\\" + match[0], plain(text).lstrip())
     shown = _BLOCK.sub(r"\1\\", shown, count=1)
     # Renderers disagree on a backslash before a pipe, and agree on a character reference. An address becomes no link.
-    for characters, reference in _REFERENCES:
+    for characters, reference in _REFERENCES.items():
         shown = shown.replace(characters, reference)
     return shown
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a markdown table; every cell is escaped, also those of the header."""
-    lines = [[markdown_text(cell) for cell in row] for row in (header, *rows)]
-    lines.insert(1, ["---"] * len(header))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    lines = [" | ".join(map(markdown_text, row)) for row in (header, *rows)]
+    lines.insert(1, " | ".join(["---"] * len(header)))
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def bullets(lines: Sequence[str]) -> str:
@@ -131,9 +136,11 @@ def shown_on(stream: TextIO, text: str) -> str:
 
 def _fitted(columns: Sequence[Sequence[str]], total: int) -> list[int]:
     """Return the widths of columns of these cells; the widest that can still shrink is narrowed until all fit."""
-    widths = [max(map(len, column)) for column in columns]
-    words = [[len(word) for cell in column for word in cell.split()] for column in columns]
-    narrowest = [min(_UNBROKEN, max(lengths, default=0)) for lengths in words]
+    widths, narrowest = [], []
+    for column in columns:
+        widths.append(max(map(len, column)))
+        words = " ".join(column).split()
+        narrowest.append(min(_UNBROKEN, max(map(len, words), default=0)))
     while sum(widths) + len(_GAP) * (len(widths) - 1) > total and widths != narrowest:
         shrinking = [place for place, least in enumerate(narrowest) if widths[place] > least]
         widths[max(shrinking, key=lambda place: widths[place])] -= 1

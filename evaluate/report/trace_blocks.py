@@ -52,18 +52,22 @@ LIMITS = {
     COMMUNICATION: "all-reduce",
 }
 """Name of what a probe measured for a kind of time."""
+SUM, NOT_ADDED = "sum: the step", "not added: communication during computation"
+"""Rows below the kinds of time."""
+LEAST_DIFFERENCE = 5e-4
+"""Share of a step below which two steps take the same time."""
 MOST_UNATTRIBUTED = 0.03
 Names = tuple[str, str]
 
 
 def one(side: Breakdown, probe: Probe | None, most: int, file: str) -> list[Block]:
     """Return the report on one trace with the `most` longest operators; `file` has all of them."""
-    shares = {kind: f"{side.share(kind):.1%}" for kind in KINDS} | {UNATTRIBUTED: _unattributed(side)}
-    kinds: list[tuple[Cell, ...]] = [
-        *((WORDS[kind], _ms(side.kinds[kind]), shares[kind]) for kind in KINDS),
-        ("sum: the step", _ms(side.step_seconds), "100.0%"),
-        ("not added: communication during computation", _ms(side.overlapped), ""),
-    ]
+    kinds: list[tuple[Cell, ...]] = []
+    for kind in KINDS:
+        share = _unattributed(side) if kind == UNATTRIBUTED else f"{side.share(kind):.1%}"
+        kinds.append((WORDS[kind], _ms(side.kinds[kind]), share))
+    kinds.append((SUM, _ms(side.step_seconds), "100.0%"))
+    kinds.append((NOT_ADDED, _ms(side.overlapped), ""))
     return [
         Lines([f"{side.path}: {title(side)}"]),
         Lines(sentences(side)),
@@ -79,22 +83,21 @@ def pair(
     """Return the report on two traces: their kinds, the largest differences between operators, each trace."""
     a, b = sides
     names = side_names(a, b)
-    found = [*gap(names, a, b), *differences(names, aligned, most, file)]
+    report = [*gap(names, a, b), *differences(names, aligned, most, file)]
     for side, probe in zip(sides, probes, strict=True):
-        found += [Lines([f"{side.path}: {title(side)}", *sentences(side)]), *operators(side, probe, most, file)]
-    return found
+        report.append(Lines([f"{side.path}: {title(side)}", *sentences(side)]))
+        report += operators(side, probe, most, file)
+    return report
 
 
 def gap(names: Names, a: Breakdown, b: Breakdown) -> Iterator[Block]:
     """Yield the kinds of time of both sides with their differences."""
     yield Lines([_pair_sentence(a, b, names)])
     yield _bars((a, b), names)
-    both = [
-        *((WORDS[kind], a.kinds[kind], b.kinds[kind]) for kind in KINDS),
-        ("sum: the step", a.step_seconds, b.step_seconds),
-        ("not added: communication during computation", a.overlapped, b.overlapped),
-    ]
-    rows = [(name, _ms(left), _ms(right), _signed(right - left)) for name, left, right in both]
+    times = [(WORDS[kind], a.kinds[kind], b.kinds[kind]) for kind in KINDS]
+    times.append((SUM, a.step_seconds, b.step_seconds))
+    times.append((NOT_ADDED, a.overlapped, b.overlapped))
+    rows = [(name, _ms(of_a), _ms(of_b), _signed(of_b - of_a)) for name, of_a, of_b in times]
     yield Table(f"Kinds of time: {' and '.join(names)}", ("kind", *_columns(names)), rows, 1)
 
 
@@ -102,35 +105,33 @@ def differences(names: Names, aligned: Sequence[Aligned], most: int, file: str) 
     """Yield the largest differences between operators of the same computation and sizes."""
     a, b = map(cut, names)
     header = ("operator", "kind", "phase", "sizes", *_columns(names), f"{a}, TFLOP/s", f"{b}, TFLOP/s")
-    rows = [
-        (
-            cut(one.family),
-            _kind_word(one.kind),
-            one.phase or "unknown",
-            one.sizes,
-            "-" if one.a is None else _ms(one.a.seconds),
-            "-" if one.b is None else _ms(one.b.seconds),
-            _signed(one.difference_seconds),
-            _rate(one.a),
-            _rate(one.b),
-        )
-        for one in aligned[:most]
-    ]
+    rows = []
+    for operator in aligned[:most]:
+        times = ["-" if row is None else _ms(row.seconds) for row in (operator.a, operator.b)]
+        names_of_row = (cut(operator.family), _kind_word(operator.kind), operator.phase or "unknown", operator.sizes)
+        difference = _signed(operator.difference_seconds)
+        rows.append((*names_of_row, *times, difference, _rate(operator.a), _rate(operator.b)))
     yield Heading("Differences by operator", 3)
-    said = f"The {len(rows)} largest of {len(aligned)} differences between operators{_all_in(file)}. "
-    said += "Operators with the same computation and sizes on both sides; a dash: it does not run there."
-    yield Lines([said], HINT)
+    line = (
+        f"The {len(rows)} largest of {len(aligned)} differences between operators{_all_in(file)}. Operators with the "
+        "same computation and sizes on both sides; a dash: it does not run there."
+    )
+    yield Lines([line], HINT)
     yield _without_empty("Differences by operator", header, rows)
 
 
 def rates(names: Names, gap: Gap) -> Table:
     """Return what each machine was measured to reach, with the shares that the operators of the traces reached."""
-    header = ("Measured", "unit", *(f"{cut(name)}{what}" for name in names for what in ("", ", reached")))
+    a, b = map(cut, names)
+    header = ("Measured", "unit", a, f"{a}, reached", b, f"{b}, reached")
     rows = []
     for kind, unit, *sides in gap.rates():
         cells = [LIMITS[kind], unit]
         for limit in sides:
-            cells += ["-", ""] if limit is None else [number(limit.rate), _percent(limit.share) or "unknown"]
+            if limit is None:
+                cells += ["-", ""]
+            else:
+                cells += [number(limit.rate), _percent(limit.share) or "unknown"]
         rows.append(cells)
     return Table("What each machine was measured to reach", header, rows, 2)
 
@@ -163,14 +164,16 @@ def title(side: Breakdown) -> str:
     if not side.steps:
         return f"{device}, the whole trace"
     first, last = side.steps[0], side.steps[-1]
-    return f"{device}, step {first}" if first == last else f"{device}, mean of steps {first} to {last}"
+    if first == last:
+        return f"{device}, step {first}"
+    return f"{device}, mean of steps {first} to {last}"
 
 
 def sentences(side: Breakdown) -> list[str]:
     """Return what a reader should know first: length of the step, its largest parts, communication, doubts."""
-    parts = sorted((kind for kind in KINDS if side.kinds[kind] > 0), key=lambda kind: -side.kinds[kind])[:3]
-    said = ", ".join(f"{side.share(kind):.1%} {WORDS[kind]}" for kind in parts)
-    lines = [f"A step takes {_ms(side.step_seconds)} ms: {said or 'nothing runs in it'}."]
+    largest = sorted(KINDS, key=lambda kind: -side.kinds[kind])[:3]
+    parts = [f"{side.share(kind):.1%} {WORDS[kind]}" for kind in largest if side.kinds[kind] > 0]
+    lines = [f"A step takes {_ms(side.step_seconds)} ms: {', '.join(parts) or 'nothing runs in it'}."]
     total = side.kinds[COMMUNICATION] + side.overlapped
     if total > 0:
         lines.append(
@@ -181,7 +184,8 @@ def sentences(side: Breakdown) -> list[str]:
         ranks = "" if row.ranks is None else f" ({row.ranks} ranks)"
         lines.append(f"Of {row.group}{ranks}: {_ms(row.seconds)} ms, {_ms(row.exposed_seconds)} ms exposed.")
     if any(side.phases.values()):
-        lines.append(", ".join(f"{phase} {_ms(side.phases[phase])} ms" for phase in PHASES).capitalize() + ".")
+        phases = ", ".join(f"{phase} {_ms(side.phases[phase])} ms" for phase in PHASES)
+        lines.append(f"{phases.capitalize()}.")
     if max(side.share(UNATTRIBUTED), side.unattributed_of_kernels) > MOST_UNATTRIBUTED:
         names = [row.name for row in side.kernels if row.kind == UNATTRIBUTED][:3]
         lines.append(f"{_unattributed(side)} could not be attributed: {'; '.join(map(cut, names))}.")
@@ -193,32 +197,36 @@ def side_names(a: Breakdown, b: Breakdown) -> Names:
     devices = (_device(a), _device(b))
     if devices[0] != devices[1]:
         return devices
-    files = (a.path.name, b.path.name)
-    return files if files[0] != files[1] else (str(a.path), str(b.path))
+    if a.path.name != b.path.name:
+        return a.path.name, b.path.name
+    return str(a.path), str(b.path)
 
 
 def _device(side: Breakdown) -> str:
-    return side.device_name or ("CPU" if side.is_of_host else f"device {side.device}")
+    if side.device_name:
+        return side.device_name
+    return "CPU" if side.is_of_host else f"device {side.device}"
 
 
 def _pair_sentence(a: Breakdown, b: Breakdown, names: Names) -> str:
     """Return which side is faster by how much, and the kinds that make most of the difference."""
     difference = b.step_seconds - a.step_seconds
-    if abs(difference) < 5e-4 * a.step_seconds:
+    if abs(difference) < LEAST_DIFFERENCE * a.step_seconds:
         return f"{names[0]} and {names[1]} take the same time: {_ms(a.step_seconds)} ms a step."
-    slower, faster = (names[1], names[0]) if difference > 0 else (names[0], names[1])
-    kinds = sorted(KINDS, key=lambda kind: -abs(b.kinds[kind] - a.kinds[kind]))[:3]
-    parts = ", ".join(f"{(b.kinds[k] - a.kinds[k]) * MS:+.4g} ms {WORDS[k]}" for k in kinds if b.kinds[k] != a.kinds[k])
+    faster, slower = names if difference > 0 else names[::-1]
+    by_kind = {kind: b.kinds[kind] - a.kinds[kind] for kind in KINDS}
+    largest = sorted(KINDS, key=lambda kind: -abs(by_kind[kind]))[:3]
+    parts = [f"{by_kind[kind] * MS:+.4g} ms {WORDS[kind]}" for kind in largest if by_kind[kind]]
     return (
         f"A step of {slower} takes {_ms(abs(difference))} ms longer than one of {faster} ({_ms(a.step_seconds)} ms for "
-        f"{names[0]}, {_ms(b.step_seconds)} ms for {names[1]}). {names[1]} less {names[0]}: {parts}."
+        f"{names[0]}, {_ms(b.step_seconds)} ms for {names[1]}). {names[1]} less {names[0]}: {', '.join(parts)}."
     )
 
 
 def _bars(sides: Sequence[Breakdown], names: Sequence[str]) -> Pictures:
     bars = [(f"{name}: {_ms(side.step_seconds)} ms", side.kinds) for name, side in zip(names, sides, strict=True)]
-    said = "Milliseconds of one step. The parts of a bar add up to the step."
-    return Pictures("", [said], lambda: [panels.kinds(bars)])
+    line = "Milliseconds of one step. The parts of a bar add up to the step."
+    return Pictures("", [line], lambda: [panels.kinds(bars)])
 
 
 def _unattributed(side: Breakdown) -> str:
@@ -231,8 +239,9 @@ def _columns(names: Names) -> tuple[str, str, str]:
 
 def _without_empty(name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return a table without the columns that no row fills."""
-    columns = [column for column in zip(header, *rows, strict=True) if not rows or any(column[1:])]
-    shown, *cells = zip(*columns, strict=True)
+    filled = [place for place in range(len(header)) if not rows or any(row[place] for row in rows)]
+    shown = [header[place] for place in filled]
+    cells = [[row[place] for place in filled] for row in rows]
     words = [place for place, title in enumerate(shown) if title in WORD_COLUMNS]
     return Table(name, shown, cells, 1, words)
 

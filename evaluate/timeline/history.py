@@ -1,18 +1,18 @@
 """The history of all series: the levels of speed, memory and loss of each, and how the latest compares with the last.
 
-The latest level is compared with the last earlier one that differs from it by more than the band, and the last blocks
-with as many earlier ones that differ most from them: small steps and a slow fall count as what they add up to. A change
-is certain if the test of evaluate/timeline/levels.py finds it and both levels have the runs that a verdict needs
-(`LEAST_RUNS` of evaluate/verdict/inference.py).
+The latest level is compared with the last earlier one that differs from it by more than the band; small steps and a
+slow fall count as what they add up to. A change is certain if the rule of evaluate/timeline/levels.py says so and both
+levels have the runs that a verdict needs (`LEAST_RUNS` of evaluate/verdict/inference.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from evaluate.checks.entries import Entry, Loaded
@@ -21,14 +21,15 @@ from evaluate.metrics.defaults import BAND
 from evaluate.report.groups import without_copies
 from evaluate.timeline import levels
 from evaluate.timeline.levels import Difference, Level, Levels, Limits
-from evaluate.timeline.series import LOSS, MEMORY, SPEED, Run, Series, sort
+from evaluate.timeline.series import LOOP, LOSS, MEMORY, SPEED, Run, Series, sort
 from evaluate.timeline.states import Differing, differences
 from evaluate.verdict.inference import LEAST_RUNS
 
-UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
-TITLES = {SPEED: "Throughput", MEMORY: "Peak memory", LOSS: "Last loss"}
+UNITS = {SPEED: "tokens/s/GPU", LOOP: "x", MEMORY: "GB", LOSS: "nats/token"}
+TITLES = {SPEED: "Throughput", LOOP: "Training loop over its steps", MEMORY: "Peak memory", LOSS: "Last loss"}
 LIMITS = {
     SPEED: Limits(0.01, 1e-4),
+    LOOP: Limits(0.01, 1e-3),
     MEMORY: Limits(0.01, 1e-3),
     LOSS: Limits(1e-3, 5e-4, 5e-3),
 }
@@ -46,8 +47,6 @@ class Change:
     difference: Difference
     last_before: Run
     first_after: Run
-    near: tuple[Differing, ...] = ()
-    """If nothing differs there: what differs a block earlier or later, because noise can shift a change by one."""
 
     @property
     def ratio(self) -> float:
@@ -97,42 +96,41 @@ class Track:
     @cached_property
     def changes(self) -> list[Change]:
         """Changes from each level to the next, in the order of time."""
-        found = self.levels.found
-        return [self._change(a, b, self.levels.difference(a, b)) for a, b in zip(found, found[1:], strict=False)]
+        changes = []
+        for before, after in pairwise(self.levels.found):
+            changes.append(self._change(before, after, self.levels.difference(before, after)))
+        return changes
 
     @cached_property
     def latest(self) -> Change | None:
         """The latest level against an earlier one that differs from it by more than the band; None if none does."""
         found = self.levels.latest(self.band)
-        return self._change(*found) if found else None
+        if found is None:
+            return None
+        return self._change(*found)
 
     @property
     def word(self) -> str:
         """The state of the track: one of the words of this module."""
         if len(self.blocks) < 2:
             return TOO_FEW
-        found = self.latest
-        if found is None:
+        change = self.latest
+        if change is None:
             return TOO_FEW if len(self.runs) < 2 * LEAST_RUNS else STEADY
-        if not found.difference.is_certain or (self.quantity != LOSS and not found.has_enough_runs):
+        if not change.difference.is_certain:
             return SUSPECTED
         if self.quantity == LOSS:
             return CHANGED
-        rises = found.ratio > 1
-        return (FASTER if rises else SLOWER) if self.quantity == SPEED else (MORE if rises else LESS)
+        if not change.has_enough_runs:
+            return SUSPECTED
+        rises = change.ratio > 1
+        if self.quantity == MEMORY:
+            return MORE if rises else LESS
+        # more time outside the steps is less speed
+        return FASTER if rises == (self.quantity == SPEED) else SLOWER
 
     def _change(self, before: Level, after: Level, difference: Difference) -> Change:
-        place = after.first
-        change = Change(before, after, difference, self.blocks[before.last][-1], self.blocks[place][0])
-        return change if change.differing else replace(change, near=self._near(place))
-
-    def _near(self, place: int) -> tuple[Differing, ...]:
-        return tuple(
-            one
-            for a, b in ((place - 2, place - 1), (place, place + 1))
-            if a >= 0 and b < len(self.blocks)
-            for one in differences(self.blocks[a][-1].entry.result, self.blocks[b][0].entry.result)
-        )
+        return Change(before, after, difference, self.blocks[before.last][-1], self.blocks[after.first][0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,12 +139,25 @@ class Story:
 
     series: Series
     tracks: Sequence[Track]
-    """The speed first, then the memory if a run has one on record, and the loss of each seed."""
+    """The speed first, then time outside the steps and memory, if they are on record, and the loss of each seed."""
 
     @property
     def speed(self) -> Track:
         """The track of throughput, which every series has."""
         return self.tracks[0]
+
+    @property
+    def slower_loop(self) -> Track | None:
+        """The track of the training loop if more of its time is outside the steps, where the throughput is blind."""
+        for track in self.tracks:
+            if track.quantity == LOOP and track.word == SLOWER:
+                return track
+        return None
+
+    @property
+    def word(self) -> str:
+        """The verdict on the series: the state of its throughput, unless only the time outside the steps grew."""
+        return SLOWER if self.slower_loop else self.speed.word
 
     @property
     def loss_changes(self) -> list[Track]:
@@ -156,10 +167,12 @@ class Story:
     @cached_property
     def version_changes(self) -> list[tuple[Run, list[Differing]]]:
         """Each run whose versions differ from those of the run before, with what differs."""
-        blocks = self.series.blocks
-        pairs = [(a[-1], b[0]) for a, b in zip(blocks, blocks[1:], strict=False)]
-        found = [(after, differences(before.entry.result, after.entry.result)) for before, after in pairs]
-        return [(run, what) for run, what in found if what]
+        changes = []
+        for before, after in pairwise(self.series.blocks):
+            differing = differences(before[-1].entry.result, after[0].entry.result)
+            if differing:
+                changes.append((after[0], differing))
+        return changes
 
 
 @dataclass(frozen=True)
@@ -189,16 +202,13 @@ def build(
     `band` is the largest relative difference that counts as none; `join` and `since` are those of `series.sort`.
     """
     unique, copies = without_copies(loaded.entries)
-    found, left_out = sort(unique, join, since)
+    all_series, left_out = sort(unique, join, since)
     urgency = (SLOWER, SUSPECTED, FASTER, STEADY, TOO_FEW).index
+    stories = [_story(series, band) for series in all_series]
+    stories.sort(key=lambda story: (not story.loss_changes, urgency(story.word), story.series.name))
     return History(
         tuple(places),
-        tuple(
-            sorted(
-                (_story(series, band) for series in found),
-                key=lambda story: (not story.loss_changes, urgency(story.speed.word), story.series.name),
-            )
-        ),
+        tuple(stories),
         tuple(left_out),
         tuple((copy.path, first.path) for copy, first in copies),
         loaded.unreadable,
@@ -209,19 +219,25 @@ def build(
 
 
 def _story(series: Series, band: float) -> Story:
-    seeds = sorted({run.seed for run in series.runs if run.seed is not None})
-    wanted = [(SPEED, band, None), (MEMORY, band, None), *((LOSS, LAST_LOSS, seed) for seed in seeds)]
-    return Story(series, [track for one in wanted if (track := _track(series, *one))])
+    tracks = [_track(series, quantity, band) for quantity in (SPEED, LOOP, MEMORY)]
+    for seed in sorted({run.seed for run in series.runs if run.seed is not None}):
+        tracks.append(_track(series, LOSS, LAST_LOSS, seed))
+    return Story(series, [track for track in tracks if track is not None])
 
 
-def _track(series: Series, quantity: str, band: float, seed: int | None) -> Track | None:
+def _track(series: Series, quantity: str, band: float, seed: int | None = None) -> Track | None:
     """Return the track of one quantity, of all runs or of those with a seed; None if no run has it."""
-    known = [
-        [(run, value) for run in block if (value := run.values[quantity] or 0) > 0 and seed in (None, run.seed)]
-        for block in series.blocks
-    ]
-    kept = [block for block in known if block]
-    if not kept:
+    blocks, logarithms = [], []
+    for block in series.blocks:
+        members, values = [], []
+        for run in block:
+            value = run.values[quantity]
+            if value is not None and value > 0 and seed in (None, run.seed):
+                members.append(run)
+                values.append(math.log(value))
+        if members:
+            blocks.append(tuple(members))
+            logarithms.append(values)
+    if not blocks:
         return None
-    found = levels.find([[math.log(value) for _, value in block] for block in kept], LIMITS[quantity])
-    return Track(quantity, tuple(tuple(run for run, _ in block) for block in kept), found, band, seed)
+    return Track(quantity, tuple(blocks), levels.find(logarithms, LIMITS[quantity]), band, seed)

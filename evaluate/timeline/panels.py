@@ -34,11 +34,13 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
 
     colour = PLATFORM_COLOURS.get(story.series.key["platform"], OTHER_COLOUR)
     odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
-    runs = [(run, value) for run in track.runs if (value := run.values[track.quantity]) is not None]
-    values = [value for _, value in runs]
-    for is_odd, face in ((False, colour), (True, PAPER)):
-        shown = [(run.started, value) for run, value in runs if (id(run) in odd) == is_odd]
-        axes.plot(*zip(*shown, strict=True), "o", markersize=4, color=face, markeredgecolor=colour) if shown else None
+    values = []
+    for run in track.runs:
+        value = run.values[track.quantity]
+        if value is not None:
+            values.append(value)
+            face = PAPER if id(run) in odd else colour
+            axes.plot(run.started, value, "o", markersize=4, color=face, markeredgecolor=colour)
     for level in track.levels.found:
         ends = [track.blocks[level.first][0].started, track.blocks[level.last][-1].started]
         axes.plot(ends, [math.exp(level.value)] * 2, color=INK, linewidth=1.8, marker="_", markersize=8)

@@ -10,6 +10,7 @@ history shows.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from evaluate.checks.clock import loop_seconds
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.fairness.items import as_number
@@ -31,14 +33,17 @@ from evaluate.verdict.side_names import device_name, telling
 from utils.results.schema import Result
 from utils.settings.keys import in_results
 
-SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
-"""Quantities of a run: tokens a second and GPU over the steady steps; peak allocated memory of the fullest rank; mean
-loss over the last tenth of the steps in nats per token, None if a loss is missing."""
+SPEED, LOOP, MEMORY, LOSS = "tokens_per_second_per_gpu", "loop_over_steps", "peak_memory_gb", "last_loss"
+"""Quantities of a run: tokens a second and GPU over the steady steps; seconds of the training loop, which has a timer
+of its own, over those of its steps; peak allocated memory of the fullest rank; mean loss over the last tenth of the
+steps in nats per token, None if a loss is missing."""
 NOT_PART = ("seed", "dataset", "samples", "allow_repeat", "hf_kernels")
 """Settings that two runs of a series may differ in; the data are compared by their hash, the kernels of hf by what was
 read back."""
-OLDER = {"layers": "auto"}
-"""Value that ran in results of before the setting existed, for settings that the schema does not require."""
+
+
+HASH_CHARACTERS = 64
+"""Of a SHA-256."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +73,10 @@ class Series:
     @property
     def name(self) -> str:
         """Model, framework, device and host, with what distinguishes the series from others of that name."""
-        return f"{_base_name(self)}{self.detail and '; '}{self.detail}"
+        name = _base_name(self)
+        if self.detail:
+            name += f"; {self.detail}"
+        return name
 
     @cached_property
     def blocks(self) -> list[list[Run]]:
@@ -102,31 +110,35 @@ def sort(
         else:
             runs.append(_run(entry, start, rate))
     by_key = grouped(runs, lambda run: json.dumps(_key(run.entry.result, join), sort_keys=True, default=str))
-    found = [
-        Series(
-            _key(members[0].entry.result, join),
-            sorted(members, key=lambda run: (run.started, run.entry.result["run"], str(run.entry.path))),
-        )
-        for members in by_key.values()
-    ]
-    for alike in grouped(found, _base_name).values():
-        chosen = telling([series.key for series in alike])
+    all_series = []
+    for members in by_key.values():
+        members.sort(key=lambda run: (run.started, run.entry.result["run"], str(run.entry.path)))
+        all_series.append(Series(_key(members[0].entry.result, join), members))
+    for alike in grouped(all_series, _base_name).values():
+        names = telling([series.key for series in alike])
         for series in alike:
-            series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in chosen))
-    return sorted(found, key=lambda one: one.name), left_out
+            series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in names))
+    return sorted(all_series, key=lambda series: series.name), left_out
 
 
 def _run(entry: Entry, start: datetime, rate: float) -> Run:
     result = entry.result
-    memory, losses = result["memory_metrics"]["peak_memory_allocated_gb"], result["loss_values"]
-    values = {
-        SPEED: rate,
-        MEMORY: float(memory) if memory else None,
-        LOSS: last_loss(result) if losses and None not in losses else None,
-    }
-    ran, asked = (result[section].get("seed") for section in ("resolved_config", "training_config"))
-    seed = asked if ran is None else ran
-    return Run(entry, start, utilisation(result)["mfu_causal"], None if seed is None else int(seed), values)
+    values: dict[str, float | None] = dict.fromkeys((LOOP, MEMORY, LOSS)) | {SPEED: rate}
+    loop = loop_seconds(result)
+    if loop is not None:
+        values[LOOP] = loop / math.fsum(result["step_times"])
+    memory = result["memory_metrics"]["peak_memory_allocated_gb"]
+    if memory:
+        values[MEMORY] = float(memory)
+    losses = result["loss_values"]
+    if losses and None not in losses:
+        values[LOSS] = last_loss(result)
+    seed = result["resolved_config"].get("seed")
+    if seed is None:
+        seed = result["training_config"].get("seed")
+    if seed is not None:
+        seed = int(seed)
+    return Run(entry, start, utilisation(result)["mfu_causal"], seed, values)
 
 
 def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
@@ -139,7 +151,7 @@ def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
         "label": result["label"],
         "source": result.get("source", "recorder"),
         "num_gpus": config["num_gpus"],
-        **{name: as_number(config.get(name, OLDER.get(name))) for name in names},
+        **{name: as_number(config.get(name)) for name in names},
         **{name: result["resolved_config"].get(name) for name in ("parameter_count", "hf_kernels")},
         "data": result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}",
     }
@@ -154,7 +166,9 @@ def _base_name(series: Series) -> str:
 
 def _property(name: str, value: Any) -> str:
     shown = "none" if value in (None, "") else str(value)
-    return f"{name.replace('_', ' ')} {shown[:12] if len(shown) == 64 else shown}"
+    if len(shown) == HASH_CHARACTERS:
+        shown = shown[:12]
+    return f"{name.replace('_', ' ')} {shown}"
 
 
 def dates(runs: Sequence[Run]) -> Iterator[str]:
@@ -169,23 +183,24 @@ def by_version(runs: Sequence[Run]) -> list[tuple[str, list[Run], dict[str, Any]
     that have it, null if none has; the loss is that of all seeds.
     """
     groups = grouped(runs, lambda run: tuple(versions_of(run.entry.result).items()))
-    sets = [dict(key) for key in groups]
-    names = list(dict.fromkeys(name for one in sets for name in one))
-    differ = [name for name in names if len({one.get(name) for one in sets}) > 1] or names
-    found = []
-    for one, members in zip(sets, groups.values(), strict=True):
+    all_versions = [dict(key) for key in groups]
+    names = list(dict.fromkeys(name for versions in all_versions for name in versions))
+    differing = [name for name in names if len({versions.get(name) for versions in all_versions}) > 1]
+    sets = []
+    for versions, members in zip(all_versions, groups.values(), strict=True):
         figures = {
-            "versions": one,
+            "versions": versions,
             "runs": len(members),
             "first_utc": members[0].started.isoformat(timespec="seconds"),
             "last_utc": members[-1].started.isoformat(timespec="seconds"),
             SPEED: statistics.geometric_mean(run.values[SPEED] or 0.0 for run in members),
             "mfu_percent": _mean(run.mfu.value for run in members),
-            **{name: _mean(run.values[name] for run in members) for name in (MEMORY, LOSS)},
+            MEMORY: _mean(run.values[MEMORY] for run in members),
+            LOSS: _mean(run.values[LOSS] for run in members),
         }
-        text = ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or "versions unknown"
-        found.append((text, members, figures))
-    return found
+        text = ", ".join(f"{name} {versions.get(name, 'none')}" for name in differing or names)
+        sets.append((text or "versions unknown", members, figures))
+    return sets
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -78,21 +78,27 @@ def versions_of(result: Result) -> dict[str, str]:
 
 def differences(before: Result, after: Result) -> list[Differing]:
     """Return what differs between two runs, as far as both have it on record."""
-    states = state_of(before), state_of(after)
-    has_packages, has_variables = (
-        all(one["provenance"][key] is not None for one in (before, after)) for key in (PACKAGES, VARIABLES)
-    )
-    found: list[Differing] = []
-    for name in dict.fromkeys((*states[0], *states[1])):
-        values = [state.get(name) for state in states]
-        could_be_recorded = (
-            has_variables if name.startswith("environment ") else has_packages and name in KNOWN_PACKAGES
-        )
-        is_known = could_be_recorded or None not in values
-        is_repeated = any(one.name == REPEATS.get(name) for one in found)
-        if values[0] != values[1] and is_known and not is_repeated:
-            found.append(Differing(name, *(_shown(value) for value in values)))
-    return found
+    state_before, state_after = state_of(before), state_of(after)
+    has_packages = _both_have(before, after, PACKAGES)
+    has_variables = _both_have(before, after, VARIABLES)
+    differing: list[Differing] = []
+    for name in dict.fromkeys((*state_before, *state_after)):
+        old, new = state_before.get(name), state_after.get(name)
+        if old == new:
+            continue
+        if old is None or new is None:
+            # a recorded list that lacks a name says that there was none; anything else is unknown
+            is_variable = name.startswith("environment ")
+            is_none = has_variables if is_variable else has_packages and name in KNOWN_PACKAGES
+            if not is_none:
+                continue
+        if not any(difference.name == REPEATS.get(name) for difference in differing):
+            differing.append(Differing(name, _shown(old), _shown(new)))
+    return differing
+
+
+def _both_have(before: Result, after: Result, key: str) -> bool:
+    return before["provenance"][key] is not None and after["provenance"][key] is not None
 
 
 def _properties(result: Result) -> list[tuple[str, Any]]:

@@ -66,7 +66,8 @@ class Breakdown:
     def unattributed_of_kernels(self) -> float:
         """Share of the kernels (on a host: of the operators) without a kind in the time of all, one after the other."""
         total = sum(row.seconds for row in self.kernels)
-        return sum(row.seconds for row in self.kernels if row.kind == UNATTRIBUTED) / total if total else 0.0
+        without_kind = sum(row.seconds for row in self.kernels if row.kind == UNATTRIBUTED)
+        return without_kind / total if total else 0.0
 
 
 def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | None = None) -> Breakdown:
@@ -141,7 +142,9 @@ def _kind_of_work(trace: Trace, name: int, is_copy: int, outer: int, operator: i
         around = "" if operator == NONE else trace.names[operator]
         return KINDS.index(kind_of_launch(trace.names[name], launched_in, around))
     kind = kind_of_copy(trace.names[name])
-    return KINDS.index(launched_in if kind in COMPUTE and launched_in in COMPUTE else kind)
+    if kind in COMPUTE and launched_in in COMPUTE:
+        kind = launched_in  # a copy inside an optimizer belongs to it
+    return KINDS.index(kind)
 
 
 def _phase(kind: Integers, backward: Integers) -> Integers:
@@ -151,8 +154,8 @@ def _phase(kind: Integers, backward: Integers) -> Integers:
 
 def _phases(windows: Windows, work: Columns) -> dict[str, float]:
     spans = {phase: select(work, work.of["phase"] == PHASES.index(phase)) for phase in reversed(PHASES)}
-    found = exclusive(windows, spans)
-    return {phase: found[phase] for phase in PHASES}
+    seconds = exclusive(windows, spans)
+    return {phase: seconds[phase] for phase in PHASES}
 
 
 def _matching(keys: Integers, known: Integers) -> Integers:
@@ -169,15 +172,19 @@ def _choose_device(trace: Trace, windows: Windows, wanted: int | None) -> tuple[
     numbers, inverse = np.unique(trace.work.of["device"], return_inverse=True)
     if wanted is not None and wanted not in numbers:
         raise TraceError(f"{trace.path}: --device: got {wanted}, the trace has {', '.join(map(str, numbers))}")
-    device = int(numbers[np.bincount(inverse.ravel(), weights=busy).argmax()]) if wanted is None else wanted
+    device = wanted
+    if device is None:
+        device = int(numbers[np.bincount(inverse.ravel(), weights=busy).argmax()])
+    if len(numbers) == 1:
+        return device, []
     others = ", ".join(str(number) for number in numbers if number != device)
-    remark = f"the trace has work of several devices: device {device} counts, not {others}; see --device"
-    return device, [remark] if others else []
+    return device, [f"the trace has work of several devices: device {device} counts, not {others}; see --device"]
 
 
 def _kinds(windows: Windows, work: Columns) -> tuple[dict[str, float], float]:
     """Return the seconds of each kind in all windows, and those of communication during which something computes."""
     spans = {kind: select(work, work.of["kind"] == KINDS.index(kind)) for kind in PRIORITY}
-    found = exclusive(windows, spans)
-    found[IDLE] = max(0.0, windows.seconds - sum(found.values()))
-    return found, max(0.0, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION])
+    seconds = exclusive(windows, spans)
+    seconds[IDLE] = max(0.0, windows.seconds - sum(seconds.values()))
+    overlapped = covered(windows, *spans[COMMUNICATION]) - seconds[COMMUNICATION]
+    return seconds, max(0.0, overlapped)

@@ -35,15 +35,20 @@ def choose(
                 "profiler.step() after each step"
             )
         return _whole(trace), (), ["the trace has no ProfilerStep marks: all of it counts as one step"]
-    chosen = np.ones(len(numbers), bool) if wanted is None else (numbers >= wanted[0]) & (numbers <= wanted[1])
-    missing = [] if wanted is None else [n for n in (wanted[0], wanted[1]) if n not in numbers]
-    if missing or not chosen.any():
-        have = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
-        raise TraceError(f"{trace.path}: --steps: got {missing[0] if missing else wanted}, the trace has step {have}")
+    chosen = np.ones(len(numbers), bool)
+    if wanted is not None:
+        first, last = wanted
+        chosen = (numbers >= first) & (numbers <= last)
+        for number in wanted:
+            if number not in numbers:
+                have = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+                raise TraceError(f"{trace.path}: --steps: got {number}, the trace has step {have}")
     windows, remarks = Windows(start[chosen], end[chosen]), []
     place = np.searchsorted(start, launched, side="right") - 1
-    step = np.where((place >= 0) & (launched < end[place]), place, NONE)  # of each launch, NONE outside all steps
-    if (late := _late_share(trace, (step != NONE) & chosen[step], windows)) > LATE_SHARE:
+    # the step of each launch, NONE outside all steps
+    step = np.where((place >= 0) & (launched < end[place]), place, NONE)
+    late = _late_share(trace, (step != NONE) & chosen[step], windows)
+    if late > LATE_SHARE:
         windows = _on_device(trace, step, chosen)
         remarks.append(
             f"the host ran ahead: {late:.0%} of the device's work ran after the step that launched it, so the steps "
@@ -61,7 +66,9 @@ def _marked(trace: Trace) -> tuple[Integers, Floats, Floats]:
     mine = np.flatnonzero(table.of["thread"] == threads[counts.argmax()])
     mine = mine[np.argsort(table.start[mine], kind="stable")]
     start, end, numbers = table.start[mine], table.end[mine], table.of["number"][mine]
-    start = np.maximum(start, np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]]))
+    # a step begins where those before it have ended
+    ended = np.maximum.accumulate(end)
+    start[1:] = np.maximum(start[1:], ended[:-1])
     begun = np.sort(np.concatenate([trace.operators.start, trace.launches.start, trace.work.start]))
     events = np.searchsorted(begun, end) - np.searchsorted(begun, start)
     keep = (end > start) & (events > 0)
@@ -80,7 +87,9 @@ def _late_share(trace: Trace, here: Mask, windows: Windows) -> float:
     """Return the share of the work launched in the windows, which is `here`, that runs outside them."""
     start, end = trace.work.start[here], trace.work.end[here]
     total = float((end - start).sum())
-    return 1.0 - float(windows.inside(start, end).sum()) / total if total else 0.0
+    if not total:
+        return 0.0
+    return 1.0 - float(windows.inside(start, end).sum()) / total
 
 
 def _on_device(trace: Trace, step: Integers, chosen: Mask) -> Windows:
@@ -119,6 +128,13 @@ class _Thread:
             self._own(operator, end)
         self._own(self.open[-1][1], time)
 
+    def innermost_operator(self) -> int:
+        """Return the innermost operator that is open, NONE outside all."""
+        for _, operator, _ in reversed(self.open):
+            if operator != NONE:
+                return operator
+        return NONE
+
     def _own(self, operator: int, end: float) -> None:
         if self._stretches is not None and operator != NONE and end > self._cursor:
             self._stretches.extend((self._cursor, end, operator))
@@ -133,10 +149,10 @@ def walk(trace: Trace, *, own_times: bool) -> Columns:
     stretches, with their `operator`, are those of each thread during which an operator runs and no operator inside it
     does; there are none unless they are asked for. Takes 2 to 4 microseconds an event.
     """
-    operators, launches = (
-        table.of | {"kind": np.full(len(table), NONE), "backward": np.full(len(table), 0)}
-        for table in (trace.operators, trace.launches)
-    )
+    operators, launches = trace.operators.of, trace.launches.of
+    for table in (trace.operators, trace.launches):
+        table.of["kind"] = np.full(len(table), NONE)
+        table.of["backward"] = np.full(len(table), 0)
     launches["operator"] = np.full(len(trace.launches), NONE)
     stretches = array("d")
     state_within = cache(_state_within)
@@ -146,8 +162,7 @@ def walk(trace: Trace, *, own_times: bool) -> Columns:
             thread.move_to(start)
             outer = thread.open[-1][2]
             if sort == _LAUNCH:
-                around = (operator for _, operator, _ in reversed(thread.open) if operator != NONE)
-                launches["operator"][place] = next(around, NONE)
+                launches["operator"][place] = thread.innermost_operator()
                 launches["kind"][place], launches["backward"][place] = outer
                 continue
             state = state_within(outer, trace.names[name], sort == _RANGE)
@@ -155,15 +170,14 @@ def walk(trace: Trace, *, own_times: bool) -> Columns:
                 operators["kind"][place], operators["backward"][place] = state
             thread.open.append((end, place if sort == _OPERATOR else NONE, state))
         thread.move_to(max(ends, default=-np.inf))
-    trace.operators.of.update(operators)
-    trace.launches.of.update(launches)
     own_start, own_end, operator = np.array(stretches).reshape(-1, 3).T.copy()
     return Columns(own_start, own_end, {"operator": operator.astype(np.int64)})
 
 
 def _state_within(outer: _State, name: str, is_range: bool) -> _State:
-    kind = kind_within(None if outer[0] == NONE else KINDS[outer[0]], name, is_range=is_range)
-    return NONE if kind is None else KINDS.index(kind), outer[1] or is_backward(name)
+    outer_kind, is_in_backward = outer
+    kind = kind_within(None if outer_kind == NONE else KINDS[outer_kind], name, is_range=is_range)
+    return NONE if kind is None else KINDS.index(kind), is_in_backward or is_backward(name)
 
 
 def _by_thread(trace: Trace) -> Any:
@@ -171,14 +185,13 @@ def _by_thread(trace: Trace) -> Any:
 
     Of events that start together the longer comes first, since it contains the other.
     """
-    parts = [
-        (np.full(len(table), sort), np.arange(len(table)), table.start, end, name, table.of["thread"])
-        for sort, table, end, name in (
-            (_RANGE, trace.ranges, trace.ranges.end, trace.ranges.of["name"]),
-            (_OPERATOR, trace.operators, trace.operators.end, trace.operators.of["name"]),
-            (_LAUNCH, trace.launches, trace.launches.start, np.zeros(len(trace.launches), int)),
-        )
-    ]
+    parts = []
+    for sort, table in ((_RANGE, trace.ranges), (_OPERATOR, trace.operators), (_LAUNCH, trace.launches)):
+        end, name = table.end, table.of.get("name")
+        if name is None:
+            # a launch contains nothing, however long the call takes
+            end, name = table.start, np.zeros(len(table), int)
+        parts.append((np.full(len(table), sort), np.arange(len(table)), table.start, end, name, table.of["thread"]))
     sorts, places, start, end, names, threads = map(np.concatenate, zip(*parts, strict=True))
     order = np.lexsort((-end, start, threads))
     bounds = np.flatnonzero(np.diff(threads[order])) + 1

@@ -90,8 +90,8 @@ class EventStream:
 
     def _list(self) -> Iterator[dict[str, Any]]:
         self._found = True
-        while (character := self._next()) != "]":
-            if not character:
+        while self._next() != "]":
+            if self._place >= len(self._text):
                 raise self._wrong(CUT_OFF)
             event = self._value()
             if isinstance(event, dict):

@@ -65,7 +65,8 @@ class Columns:
 
     def where(self, chosen: Any) -> Columns:
         """Return the chosen events."""
-        return Columns(self.start[chosen], self.end[chosen], {name: one[chosen] for name, one in self.of.items()})
+        columns = {name: column[chosen] for name, column in self.of.items()}
+        return Columns(self.start[chosen], self.end[chosen], columns)
 
 
 def at(values: Any, places: Integers, missing: float = NONE) -> Any:
@@ -100,16 +101,20 @@ class Trace:
 
         ROCm numbers its work otherwise than its properties, where all may be alike.
         """
-        found = self.header.get("deviceProperties")
-        devices = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        names = {one["id"]: str(one["name"]) for one in devices if isinstance(one.get("id"), int) and one.get("name")}
-        return names.get(number) or (next(iter(names.values())) if len(set(names.values())) == 1 else None)
+        properties = self.header.get("deviceProperties")
+        names = {}
+        for device in properties if isinstance(properties, list) else ():
+            if isinstance(device, dict) and isinstance(device.get("id"), int) and device.get("name"):
+                names[device["id"]] = str(device["name"])
+        if number not in names and len(set(names.values())) == 1:
+            return next(iter(names.values()))
+        return names.get(number)
 
 
 def read(path: Path) -> Trace:
     """Return the trace in a file, plain or compressed with gzip; raise TraceError if there is none that can be used."""
     size = path.stat().st_size if path.is_file() else 0
-    found = _Events()
+    events = _Events()
     with tqdm(
         total=size,
         unit="B",
@@ -120,18 +125,22 @@ def read(path: Path) -> Trace:
         file=sys.stderr,
     ) as bar:
         stream = EventStream(path, bar.update)
-        count = found.fill(stream)
-    if not found.tables["operators"]["start"] and not found.tables["work"]["start"]:
+        count = events.fill(stream)
+    if not events.tables["operators"]["start"] and not events.tables["work"]["start"]:
         raise TraceError(
             f"{path}: has {count:,} events, none of them an operator, a kernel or a copy; wanted a trace of "
             "torch.profiler with activities CPU, CUDA or both"
         )
-    origin = min(min(table["start"], default=np.inf) for table in found.tables.values())
-    tables: dict[str, Any] = {sort: _columns(table, origin) for sort, table in found.tables.items()}
-    if not all(np.isfinite(table.start).all() and np.isfinite(table.end).all() for table in tables.values()):
-        raise TraceError(f"{path}: has an event whose time is no finite number; export the trace again")
-    texts: Any = map(list, (found.names, found.shapes, found.groups))
-    return Trace(path, stream.header, *tables.values(), *texts)
+    origin = min(min(table["start"], default=np.inf) for table in events.tables.values())
+    tables: dict[str, Any] = {}
+    for sort, table in events.tables.items():
+        tables[sort] = _columns(table, origin)
+        if not np.isfinite([tables[sort].start, tables[sort].end]).all():
+            raise TraceError(f"{path}: has an event whose time is no finite number; export the trace again")
+    names: Any = list(events.names)
+    shapes: Any = list(events.shapes)
+    groups: Any = list(events.groups)
+    return Trace(path, stream.header, **tables, names=names, shapes=shapes, groups=groups)
 
 
 def _columns(table: dict[str, Any], origin: float) -> Columns:
@@ -150,10 +159,12 @@ class _Events:
     """The events of a stream, sorted into tables; times in microseconds."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, dict[str, array[Any]]] = {
-            sort: {"start": array("d"), "duration": array("d"), **{name: array("q") for name in names}}
-            for sort, names in _INTEGERS.items()
-        }
+        # arrays, because millions of events as lists of objects do not fit a laptop
+        self.tables: dict[str, dict[str, array[Any]]] = {}
+        for sort, names in _INTEGERS.items():
+            self.tables[sort] = {"start": array("d"), "duration": array("d")}
+            for name in names:
+                self.tables[sort][name] = array("q")
         self.names, self.shapes, self.groups, self._threads = _numbers(), _numbers(), _numbers(), _numbers()
         self._passes: dict[Hashable, list[tuple[str, int]]] = defaultdict(list)
         """Name and place of the operators of a linear layer, by layer and sequence number of autograd."""
@@ -166,9 +177,9 @@ class _Events:
                 try:
                     self._take(event)
                 except (TypeError, ValueError, OverflowError) as error:
-                    what = shortened(quoted(event), 120)
+                    where = f"{stream.path}: event {count:,}"
                     raise TraceError(
-                        f"{stream.path}: event {count:,}: {what}: {error}; export the trace again"
+                        f"{where}: {shortened(quoted(event), 120)}: {error}; export the trace again"
                     ) from error
         self._pair()
         return count
@@ -177,16 +188,19 @@ class _Events:
         """Give the forward and the backward operator of a layer the sizes of both as shapes."""
         shapes, texts = self.tables["operators"]["shapes"], list(self.shapes)
         for calls in self._passes.values():
-            names, places = zip(*sorted(calls), strict=True)  # the forward operator first
-            if len(names) == len(set(names)) == 2:  # else a pass is missing, or two threads have the number
-                forward, backward = (texts[shapes[place]][0] for place in places)
-                for place in places:
-                    shapes[place] = self.shapes[forward, backward, PAIR]
+            if len(calls) != 2:
+                continue  # a pass is missing, or two threads have the number
+            # the name of the forward operator is the beginning of the other, so it sorts first
+            (forward_name, forward), (backward_name, backward) = sorted(calls)
+            if forward_name != backward_name:
+                sizes = texts[shapes[forward]][0], texts[shapes[backward]][0]
+                shapes[forward] = shapes[backward] = self.shapes[(*sizes, PAIR)]
 
     def _take(self, event: dict[str, Any]) -> None:
         category = str(event.get("cat", "")).lower()
-        given = event.get("args")
-        arguments = given if isinstance(given, dict) else {}
+        arguments = event.get("args")
+        if not isinstance(arguments, dict):
+            arguments = {}
         if category in _HOST:
             self._take_host(event, arguments, is_range=_HOST[category])
         elif category in _DEVICE:
@@ -202,12 +216,13 @@ class _Events:
             self._add("ranges", _times(event), self.names[name], self._thread(event))
         elif not is_range or name.startswith(_THREAD_OF_COMMUNICATION):
             external = arguments.get("External id", arguments.get("external id", arguments.get("Ev Idx", NONE)))
-            numbers = (self.names[name], self._thread(event))
-            shape, sequence = self._shape(name, arguments), arguments.get("Sequence number", NONE)
+            number, thread = self.names[name], self._thread(event)
+            shape = self._shape(name, arguments)
+            sequence = arguments.get("Sequence number", NONE)
             layer = name.removesuffix(BACKWARD)
             if layer in LINEAR_LAYERS and NONE not in (shape, sequence):
                 self._passes[layer, sequence].append((name, len(self.tables["operators"]["start"])))
-            self._add("operators", _times(event), *numbers, int(external), shape)
+            self._add("operators", _times(event), number, thread, int(external), shape)
 
     def _take_work(self, event: dict[str, Any], arguments: dict[str, Any], is_copy: int) -> None:
         device = arguments.get("device", event.get("pid", 0))
@@ -257,9 +272,9 @@ class Windows:
     def __init__(self, start: Floats, end: Floats) -> None:
         self.start, self.end = start, end
         self._edges = np.column_stack([start, end]).ravel()
-        self._inside = np.concatenate(
-            [[0.0], np.cumsum(np.diff(self._edges) * (np.arange(len(self._edges) - 1) % 2 == 0))]
-        )
+        lengths = np.diff(self._edges)
+        lengths[1::2] = 0.0  # from the end of a window to the start of the next
+        self._inside = np.concatenate([[0.0], np.cumsum(lengths)])
 
     @property
     def seconds(self) -> float:
@@ -290,12 +305,13 @@ def covered(windows: Windows, start: Floats, end: Floats) -> float:
 
 def exclusive(windows: Windows, spans: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     """Return the seconds of each kind inside the windows; where several kinds run, the time counts for the first."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     before = 0.0
     start = end = np.empty(0)
     for kind, (starts, ends) in spans.items():
+        # what a kind adds to the union of those before it
         start, end = union(np.concatenate([start, starts]), np.concatenate([end, ends]))
         total = float(windows.inside(start, end).sum())
-        found[kind] = max(0.0, total - before)
+        seconds[kind] = max(0.0, total - before)
         before = total
-    return found
+    return seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from bundles import pack, written
 from changes import unknown
 from reports import refused
-from sides import both, day, write, write_days
+from sides import START_UP_SECONDS, both, day, start_at, write, write_days
 
 from evaluate import history
 from evaluate.history import main
@@ -78,6 +79,9 @@ ONE_RUN = {"runs": 1}
         (STEP, {}, ("--since", "2026-10-06"), 0, "steady", 0, None, None),  # an accepted change
         (BAD_DAY, {}, (), 3, "slower", 1, 1 / 1.12, None),  # nobody knows yet that it recovers
         (BAD_DAY + (1.0,) * 4, {}, (), 0, "steady", 0, None, "2026-10-06"),
+        # five steps of 1 % add up
+        (tuple(1.01**step for step in range(6)), {"noise": 0.001}, (), 3, "slower", 2, 1 / 1.01**4, None),
+        (tuple(1.01 ** (step // 2) for step in range(12)), {"noise": 0.001}, (), 3, "slower", 1, 1 / 1.01**5, None),
         # one run a day: three bad days are an alarm
         ((1.0,) * 9 + (1.08,), ONE_RUN, (), 0, "suspected", 1, 1 / 1.08, None),
         ((1.0,) * 9 + (1.08,) * 3, ONE_RUN, (), 3, "slower", 1, 1 / 1.08, None),
@@ -103,6 +107,26 @@ def test_the_latest_level_is_judged_by_the_first_and_the_band_in_any_order_of_th
     assert (found["latest"] and found["latest"]["ratio"]) == (latest and pytest.approx(latest, abs=0.012))
     assert not odd or [one["first_utc"][:10] for one in found["odd"]] == [odd]
     assert not odd or f"odd day {odd}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.08, 3), (0.01, 0)])
+def test_more_time_outside_the_steps_is_slower(
+    tmp_path: Path, share: float, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The steps are as fast as before, and the loop around them takes longer: 8 % of it are in no step."""
+    folders = write_days(tmp_path, 8)
+    for folder in folders[5:]:
+        for path in folder.glob("*.json"):
+            result = json.loads(path.read_text())
+            result["performance_metrics"]["loop_seconds"] = round(sum(result["step_times"]) / (1 - share), 3)
+            start_at(result, datetime.fromisoformat(result["provenance"]["started_utc"]), START_UP_SECONDS + 10)
+            path.write_text(json.dumps(result))
+    series = only(tmp_path, *folders, code=code)
+    assert track(series, SPEED)["word"] == "steady" and series["verdict"] == ("slower" if code else "steady")
+    loop = track(series, "loop_over_steps")
+    assert loop["word"] == series["verdict"]
+    assert not code or loop["latest"]["ratio"] == pytest.approx(1 / (1 - share) / 1.001, rel=1e-4)
+    assert ("outside the steps" in capsys.readouterr().out) == bool(code)
 
 
 def test_a_version_without_effect_is_listed_and_is_no_change(tmp_path: Path) -> None:

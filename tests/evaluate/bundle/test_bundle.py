@@ -78,14 +78,6 @@ def lacks(name):
 
 
 CHANGES = {
-    "a setting that every log has": (lacks(b"lr"), f"{RESULT}: training_config: the log lacks lr"),
-    "a setting of which the log knows only the default": (
-        lambda files: (
-            lacks(b"optimizer_state")(files),
-            change_json(RESULT, "training_config", "optimizer_state", value=lambda x: "bf16")(files),
-        ),
-        f"{RESULT}: training_config.optimizer_state",
-    ),
     "a figure of a result": (
         change_json(RESULT, "performance_metrics", "tokens_per_second_per_gpu", value=lambda x: x + 1),
         "compare.json: groups[0].rows[0].last_loss.runs: has 2 entries, the results give 1",  # the other is rejected
@@ -103,10 +95,6 @@ CHANGES = {
     "a sample line twice": (
         lambda files: files.update({LOG: files[LOG] + files[LOG].splitlines()[-1] + b"\n"}),
         f"{RESULT}: steps: the result has 100, the log 101",
-    ),
-    "a settings line twice": (
-        lambda files: files.update({LOG: files[LOG] + b'raw: {"training_config":{}}\n'}),
-        f"{RESULT}: {LOG}:208: training_config a second time",
     ),
     "the samples removed from a log": (
         lambda files: files.update({LOG: files[LOG].partition(b"raw: ")[0]}),
@@ -129,17 +117,9 @@ CHANGES = {
         change_json("compare.json", "groups", 0, value=lambda x: {k: v for k, v in x.items() if k != "notes"}),
         "compare.json: groups[0].notes: is missing",
     ),
-    "compare.json removed": (
-        lambda files: files.pop("compare.json") and None,
-        "compare.json: is missing: the comparison beside it",
-    ),
     "compare.json is not a comparison": (
         lambda files: files.update({"compare.json": b"[]"}),
         "compare.json: is not a comparison of the suite",
-    ),
-    "a file added": (
-        lambda files: files.update({"notes.txt": b"x"}),
-        "notes.txt: the suite never packs a file of this name",
     ),
     "a result added": (
         lambda files: files.update({"train_nvd_hf_llama_run9.json": files[RESULT]}),

@@ -11,7 +11,7 @@ import pytest
 from sides import compared
 
 from evaluate import compare, frame, validate
-from evaluate.inputs import earlier_names
+from evaluate.inputs.partly_known import named_in
 from example import put
 
 DEVICES = {"cuda": ("NVIDIA H100 80GB HBM3", 85.0), "rocm": ("AMD Instinct MI300X", 206.0)}
@@ -191,4 +191,4 @@ def test_a_figure_that_could_not_be_measured_is_unknown(tmp_path: Path) -> None:
     [("Llama3.1_8B", ["llama"]), ("Qwen3_8B", ["qwen3"]), ("Qwen3-30B-A3B-Base", ["qwen3moe"]), ("gpt", [])],
 )
 def test_a_name_that_holds_another_name_is_found_alone(text: str, found: list[str]) -> None:
-    assert earlier_names.named_in(text) == found
+    assert named_in(text) == found
