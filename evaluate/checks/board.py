@@ -103,8 +103,9 @@ def memory_fits(result: Result) -> Iterator[str]:
 
 def average_is_below_peak(result: Result) -> Iterator[str]:
     """Yield a line if the average of the allocated memory is above its peak."""
-    average, peak = (result["memory_metrics"][f"{name}_memory_allocated_gb"] for name in ("avg", "peak"))
-    if None not in (peak, average) and average > peak * (1 + MEMORY_RELATIVE):
+    memory = result["memory_metrics"]
+    average, peak = memory["avg_memory_allocated_gb"], memory["peak_memory_allocated_gb"]
+    if average is not None and peak is not None and average > peak * (1 + MEMORY_RELATIVE):
         yield f"avg_memory_allocated_gb: got {average:g} GB, more than the peak of {peak:.4g} GB"
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from evaluate.checks.recorded import longest_equal
 from evaluate.metrics.steady import SHORTEST_STEP_SECONDS
+from utils.results.keys import KEYS
 from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
-from utils.results.schema import OPTIONAL_KEYS, SECTIONS, Result
+from utils.results.schema import Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
 
 FLOAT32_RELATIVE = 1e-6
@@ -204,8 +205,6 @@ def _is_same(asked: Any, ran: Any) -> bool:
 # Rule of settings beyond the schema: what a framework reports under other names agrees with what was asked.
 
 OFF = (None, False, 0, 0.0, "", "0", "none", "None", "false", "no", "off", "disabled")
-JUDGED = ("tie_word_embeddings", "query_key_norm", "reasons")
-"""Keys beyond the schema that the certificate compares itself."""
 SUBJECTS = {
     "dropout": ("dropout",),
     "recompute": ("recompute", "activation_checkpoint", "gradient_checkpoint", "checkpoint_activations", "remat"),
@@ -223,7 +222,7 @@ LOW = ("fp8", "fp4", "int8", "int4", "mxfp", "nvfp", "e4m3", "e5m2", "float8", "
 def extra_settings(result: Result) -> dict[str, tuple[str, Any]]:
     """Return every setting beyond the schema that is on and may change the work: its subject, empty if the name does
     not show it, and its value, by name."""
-    known = {*SECTIONS["resolved_config"], *OPTIONAL_KEYS["resolved_config"], *JUDGED}
+    known = {*KEYS["resolved_config"], "reasons"}
     found = {}
     for key, value in result["resolved_config"].items():
         name = str(key).lower()

@@ -24,7 +24,8 @@ from evaluate.metrics import metrics
 from evaluate.metrics.steady import of_result, step_times, tokens_per_second_per_gpu
 from utils import redact
 from utils.own_files import content_of
-from utils.results.schema import IDENTITY, OPTIONAL_SECTIONS, SAMPLES, SECTIONS, Result, time_of
+from utils.results.keys import IDENTITY_KEYS
+from utils.results.schema import OPTIONAL_SECTIONS, SAMPLES, SECTIONS, Result, time_of
 from utils.settings.keys import Number
 
 TEXT, INTEGER, FLOAT, BOOLEAN, TIME = "string", "Int64", "float64", "boolean", "datetime64[us, UTC]"
@@ -43,7 +44,7 @@ MEASURED = {
 STATUS = {"status": TEXT, "reason": TEXT, "source": TEXT, "recorded_steps": INTEGER, "excluded_steps": INTEGER}
 REASONS = "reasons"
 """Last column: JSON of the reasons that a result gives for its missing values, by column."""
-_SKIPPED = {"schema_version", REASONS, *SAMPLES, *IDENTITY, *STATUS}
+_SKIPPED = {"schema_version", REASONS, *SAMPLES, *IDENTITY_KEYS, *STATUS}
 _KINDS: dict[Any, str] = {str: TEXT, int: INTEGER, bool: BOOLEAN, Number: FLOAT}
 _OF_VALUES: dict[frozenset[type], str] = {
     frozenset({bool}): BOOLEAN,
@@ -58,7 +59,7 @@ _SECTIONS = {**SECTIONS, **OPTIONAL_SECTIONS}
 def names() -> Mapping[tuple[str, str], str]:
     """Return the column of each (section, key) of the schema, in the order of the table."""
     found: dict[tuple[str, str], str] = {}
-    taken = {*JUDGED, *MEASURED, *IDENTITY, *STATUS, REASONS}
+    taken = {*JUDGED, *MEASURED, *IDENTITY_KEYS, *STATUS, REASONS}
     for section, keys in _SECTIONS.items():
         for key in keys:
             is_own = key not in taken and section in SECTIONS
@@ -70,7 +71,7 @@ def names() -> Mapping[tuple[str, str], str]:
 @lru_cache
 def dtypes() -> Mapping[str, str]:
     """Return the dtype of each column that every table has; a result may add others, such as library versions."""
-    found = {**JUDGED, **{key: _KINDS[kind] for key, kind in IDENTITY.items()}, **STATUS, **MEASURED}
+    found = {**JUDGED, **{key: _KINDS[row.kind] for key, row in IDENTITY_KEYS.items()}, **STATUS, **MEASURED}
     for (section, key), name in names().items():
         kind = _SECTIONS[section][key]
         if key in TIMES:
@@ -82,7 +83,7 @@ def dtypes() -> Mapping[str, str]:
 
 def cells(result: Result) -> dict[str, Any]:
     """Return the values of a result by column; missing ones are None or left out, times are datetimes of UTC."""
-    known = {key: result.get(key) for key in (*IDENTITY, "status", "reason")}
+    known = {key: result.get(key) for key in (*IDENTITY_KEYS, "status", "reason")}
     known |= {
         "source": result.get("source", "recorder"),
         "recorded_steps": len(result["steps"]),
