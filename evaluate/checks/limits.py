@@ -9,7 +9,7 @@ started it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -35,13 +35,20 @@ COUNT_RELATIVE = 1e-3
 """Tolerance of the parameter count; one layer of a model is 2 % of it or more."""
 VOCABULARY_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of this number times the tensor-parallel size."""
-_LAYERS_OF_OTHERS = {
-    **dict.fromkeys(MEGATRON, ("forcausallm", "transformers", "huggingface", "hf_")),
-    "hf": ("megatron", "mcore", "transformer_engine"),
-}
-"""Words in the names of layers that a framework cannot have."""
-_EXPERTS = ("num_experts", "experts_per_token")
-_WIDTHS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", *_EXPERTS)
+_OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
+_OF_MEGATRON = ("megatron", "mcore", "transformer_engine")
+"""Words in the names of layers, in small letters."""
+_ABSENT: dict[str, Any] = {"query_key_norm": False, "num_experts": 0, "experts_per_token": 0}
+"""Value of a trait in a model without it."""
+_WIDTHS = (
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_attention_heads",
+    "num_query_groups",
+    "num_experts",
+    "experts_per_token",
+)
 _SHAPE = {
     "qkv_bias": "qkv_bias",
     "norm_eps": "norm_epsilon",
@@ -53,37 +60,49 @@ _SHAPE = {
 
 def utilisation_is_possible(result: Result) -> Iterator[str]:
     """Yield a line if model FLOP/s, with causal attention, exceed the dense peak or the measured rate."""
-    found = utilisation(result) if result["status"] == "ok" else {}
-    for name, what in (("mfu_causal", "the dense peak"), ("share_of_measured_matmul", "the measured rate")):
-        if (figure := found.get(name)) and (figure.value or 0.0) > FULL_PERCENT:
-            yield f"model FLOP/s: {figure.value:.0f} % of {what}, which cannot be: {figure.how}"
+    if result["status"] != "ok":
+        return
+    figures = utilisation(result)
+    for name, rate in (("mfu_causal", "the dense peak"), ("share_of_measured_matmul", "the measured rate")):
+        figure = figures.get(name)
+        if figure is not None and figure.value is not None and figure.value > FULL_PERCENT:
+            yield f"model FLOP/s: {figure.value:.0f} % of {rate}, which cannot be: {figure.how}"
 
 
 def claimed_utilisation_agrees(result: Result) -> Iterator[str]:
     """Yield a line for each utilisation that a result claims and that does not follow from its samples."""
-    stored, config = result["performance_metrics"], result["training_config"]
+    stored = result["performance_metrics"]
     claims = [key for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if isinstance(stored.get(key), (int, float))]
-    found = utilisation(result) if claims and result["status"] == "ok" else {}
-    for key in claims if result["status"] == "ok" else ():
+    if not claims or result["status"] != "ok":
+        return
+    figures = utilisation(result)
+    for key in claims:
+        value = float(stored[key])
+        # an MFU may be a share or percent
+        possible = [value, value * FULL_PERCENT] if key in MFU_CLAIMS else [value]
         kind, unit = ("mfu", "%") if key in MFU_CLAIMS else ("model_tflops", "TFLOP/s")
-        right, value = found.get(f"{kind}_causal"), float(stored[key])
+        right = figures.get(f"{kind}_causal")
         if right is None or right.value is None:
-            yield f"{key}: says {value:g}, which nothing stands behind: {right.how if right else 'no steady step'}"
-            continue
-        said = [value, value * FULL_PERCENT] if kind == "mfu" else [value]  # a share or percent
-        if not _is_one_of(said, right):
-            in_bf16 = utilisation({**result, "training_config": {**config, "precision": "bf16"}})
-            causes = {
-                "it is by the full-attention formula": _is_one_of([value, value * FULL_PERCENT], found[f"{kind}_full"]),
-                f"it is over the bf16 peak, and this ran in {config['precision']}": kind == "mfu"
-                and any(_is_one_of(said, in_bf16[f"mfu_{name}"]) for name in ("causal", "full")),
-                "the FLOP count or the peak behind it is wrong": True,
-            }
-            cause = next(cause for cause, applies in causes.items() if applies)
+            why = "no steady step" if right is None else right.how
+            yield f"{key}: says {value:g}, which nothing stands behind: {why}"
+        elif not _is_one_of(possible, right):
+            cause = _cause(result, kind, value, possible, figures[f"{kind}_full"])
             yield f"{key}: says {value:g}, attention counted causally makes it {right.value:.1f} {unit}; {cause}"
 
 
-def _is_one_of(values: list[float], wanted: Figure) -> bool:
+def _cause(result: Result, kind: str, value: float, possible: Sequence[float], of_full: Figure) -> str:
+    """Return in words how a wrong utilisation may have come about."""
+    if _is_one_of([value, value * FULL_PERCENT], of_full):
+        return "it is by the full-attention formula"
+    config = result["training_config"]
+    if kind == "mfu":
+        in_bf16 = utilisation({**result, "training_config": config | {"precision": "bf16"}})
+        if _is_one_of(possible, in_bf16["mfu_causal"]) or _is_one_of(possible, in_bf16["mfu_full"]):
+            return f"it is over the bf16 peak, and this ran in {config['precision']}"
+    return "the FLOP count or the peak behind it is wrong"
+
+
+def _is_one_of(values: Sequence[float], wanted: Figure) -> bool:
     right = wanted.value
     return right is not None and any(abs(value - right) <= CLAIM_RELATIVE * abs(right) for value in values)
 
@@ -91,7 +110,12 @@ def _is_one_of(values: list[float], wanted: Figure) -> bool:
 def framework_matches_layers(result: Result) -> Iterator[str]:
     """Yield a line if the layers that trained belong to another framework than the result names."""
     framework, layers = result["framework"], result["resolved_config"]["layer_implementation"] or ""
-    if any(word in layers.casefold() for word in _LAYERS_OF_OTHERS.get(framework, ())):
+    foreign: tuple[str, ...] = ()
+    if framework in MEGATRON:
+        foreign = _OF_TRANSFORMERS
+    elif framework == "hf":
+        foreign = _OF_MEGATRON
+    if any(word in layers.casefold() for word in foreign):
         yield f"framework: says {framework}, and the layers that ran are {layers}; it is another framework's result"
 
 
@@ -104,21 +128,35 @@ def size_matches_name(result: Result) -> Iterator[str]:
     other = [key for key in _WIDTHS if ran[key] is not None and ran[key] != getattr(spec, key)]
     for key in other:
         yield f"{key}: {name} has {getattr(spec, key)}, ran {ran[key]}; it is another model"
-    counted, least = ran["parameter_count"], spec.vocab_size
-    padded = range(least, least + VOCABULARY_MULTIPLE * result["training_config"]["tp"] + 1)
-    vocabulary = ran["vocab_size"] if ran["vocab_size"] in padded else least
-    is_tied = bool(ran.get("tie_word_embeddings")) or spec.tie_word_embeddings
-    wanted = replace(spec, vocab_size=vocabulary, tie_word_embeddings=is_tied).parameter_count
-    if not other and counted is not None and abs(counted - wanted) > COUNT_RELATIVE * wanted:
+    counted = ran["parameter_count"]
+    if other or counted is None:
+        return
+    wanted = _as_built(spec, ran, result["training_config"]["tp"]).parameter_count
+    if abs(counted - wanted) > COUNT_RELATIVE * wanted:
         yield f"parameter_count: {name} has {wanted:,}, ran {counted:,}; it is another model"
 
 
+def _as_built(spec: ModelSpec, ran: Mapping[str, Any], tensor_parallel: int) -> ModelSpec:
+    """Return a model with what a framework may choose: the padding of its vocabulary, and an embedding that the output
+    layer shares."""
+    is_tied = spec.tie_word_embeddings or ran.get("tie_word_embeddings") is True
+    most = spec.vocab_size + VOCABULARY_MULTIPLE * tensor_parallel
+    vocabulary = ran["vocab_size"]
+    if vocabulary is None or not spec.vocab_size <= vocabulary <= most:
+        vocabulary = spec.vocab_size
+    return replace(spec, vocab_size=vocabulary, tie_word_embeddings=is_tied)
+
+
 def _with_traits(result: Result) -> dict[str, Any]:
-    """Return what ran with the traits that are recorded only where there is one; a framework that tells of biases tells
-    of them too."""
-    ran: dict[str, Any] = result["resolved_config"]
-    absent = {"query_key_norm": False, **dict.fromkeys(_EXPERTS, 0)}
-    return ran | {key: None if ran["qkv_bias"] is None else ran.get(key) or none for key, none in absent.items()}
+    """Return what ran, with the traits that are recorded only where there is one.
+
+    A framework that tells of biases tells of them too, so that a trait that is not there is absent, and not unknown.
+    """
+    ran: dict[str, Any] = dict(result["resolved_config"])
+    is_told = ran["qkv_bias"] is not None
+    for key, absent in _ABSENT.items():
+        ran[key] = (ran.get(key) or absent) if is_told else None
+    return ran
 
 
 def _named(result: Result, size: str) -> ModelSpec | None:
@@ -142,10 +180,12 @@ def model_matches_name(result: Result) -> Iterator[str]:
 
 def loss_is_of_unseen_data(result: Result) -> Iterator[str]:
     """Yield a line if the last losses are so small that the data must have been seen before."""
-    if result["status"] == "ok" and result["loss_values"] and None not in result["loss_values"]:
-        last = last_loss(result)
-        if last <= MEMORISED_NATS:
-            yield f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"
+    losses = result["loss_values"]
+    if result["status"] != "ok" or not losses or None in losses:
+        return
+    last = last_loss(result)
+    if last <= MEMORISED_NATS:
+        yield f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"
 
 
 # Ranges of the numbers in a result: outside them a number is none of a training, and other rules cannot use it.
@@ -169,7 +209,7 @@ def out_of_range(result: Result) -> Iterator[str]:
         elif 0 < value < LEAST and key.startswith(("loss_values", "energy_metrics")):
             yield f"{key}: got {value:g}, wanted {LEAST:g} or more"
     stages, layers = result["training_config"]["pp"], result["resolved_config"]["num_layers"]
-    if None not in (stages, layers) and stages > layers + STAGES_WITHOUT_LAYERS:
+    if stages is not None and layers is not None and stages > layers + STAGES_WITHOUT_LAYERS:
         yield f"training_config.pp: got {stages} pipeline stages for {layers} layers, wanted a layer or more in each"
 
 
@@ -179,9 +219,12 @@ def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
         for key, inner in value.items():
             yield from _numbers(inner, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list):
-        numbers = [one for one in value if isinstance(one, (int, float))]
-        ends = (min(numbers), max(numbers)) if numbers else ()
-        for inner in (*ends, *(one for one in value if isinstance(one, (dict, list)))):
-            yield from _numbers(inner, where)
+        numbers = [entry for entry in value if isinstance(entry, (int, float))]
+        if numbers:
+            yield from _numbers(min(numbers), where)
+            yield from _numbers(max(numbers), where)
+        for entry in value:
+            if isinstance(entry, (dict, list)):
+                yield from _numbers(entry, where)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield where, value
