@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,11 +31,6 @@ class Rules:
         origins = ", ".join(dict.fromkeys(self._values[key].origin for key in keys.split()))
         return ConfigError(f"{origins}: {settings}: {why}")
 
-    def refuse(self, is_broken: object, keys: str, why: str) -> None:
-        """Raise the error of `broken` if `is_broken` is true or not empty."""
-        if is_broken:
-            raise self.broken(keys, why)
-
 
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tuple[str, ...]) -> tuple[str, ...]:
     """Return the frameworks to run; a vendor's own framework replaces that of the other vendor.
@@ -47,8 +42,10 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
     meant = in_all(platform) if is_every else [counterpart(name, platform) or name for name in asked]
     if is_every or models == NAMES:
         return tuple(name for name in dict.fromkeys(meant) if any(can_train(name, model) for model in models))
-    for name, model in itertools.product(meant, models):
-        rules.refuse(not can_train(name, model), "FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
+    for name in meant:
+        for model in models:
+            if not can_train(name, model):
+                raise rules.broken("FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
     return tuple(dict.fromkeys(meant))
 
 
@@ -62,18 +59,15 @@ def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int
         return nodes * int(typed["cpu_ranks"])
     asked = typed["gpus_per_node"]
     if typed["launcher"] == "slurm":
-        rules.refuse(asked is None, "GPUS_PER_NODE LAUNCHER", "set the number of GPUs of a node, e.g. GPUS_PER_NODE=8")
+        if asked is None:
+            raise rules.broken("GPUS_PER_NODE LAUNCHER", "set the number of GPUs of a node, e.g. GPUS_PER_NODE=8")
         return nodes * int(asked)
-    rules.refuse(
-        asked is None and not visible,
-        "GPUS_PER_NODE",
-        f"no GPU is visible on platform {platform}; check the driver, or set the number",
-    )
-    rules.refuse(
-        visible is not None and asked is not None and asked > visible,
-        "GPUS_PER_NODE",
-        f"this machine shows {visible} GPUs; use GPUS_PER_NODE={visible}, or auto",
-    )
+    if asked is None and not visible:
+        raise rules.broken(
+            "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or set the number"
+        )
+    if visible is not None and asked is not None and asked > visible:
+        raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs; use GPUS_PER_NODE={visible}, or auto")
     return nodes * int(asked or visible or 0)
 
 
@@ -82,148 +76,98 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
 
     Raises ConfigError where a number does not divide, or where DP or GA is set to another value.
     """
-    rules.refuse(
-        typed["micro_batch_size"] is None and typed["method"] != "best",
-        "MBS METHOD",
-        "MBS=auto gives each side its own micro batch, which METHOD=best allows",
-    )
-    mbs = typed["micro_batch_size"] = typed["micro_batch_size"] or 1  # auto: each job gets its own (train/runner/plan)
-    gpus, gbs = typed["num_gpus"], typed["global_batch_size"]
-    tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
-    rules.refuse(
-        gpus % (tp * pp * cp), "TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}; use fewer"
-    )
-    dp = gpus // (tp * pp * cp)
-    rules.refuse(
-        typed["data_parallel_size"] not in (None, dp),
-        "DP",
-        f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto",
-    )
-    rules.refuse(
-        gbs % (mbs * dp),
-        "GBS MBS",
-        f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}; use GBS={-(-gbs // (mbs * dp)) * mbs * dp}",
-    )
-    ga = gbs // (mbs * dp)
-    rules.refuse(
-        typed["gradient_accumulation"] not in (None, ga),
-        "GA",
-        f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto",
-    )
-    rules.refuse(
-        dp * cp % typed["expert_parallel_size"],
-        "EP",
-        f"the experts are divided between the DP*CP = {dp * cp} GPUs, which do not divide by it; use EP=1",
-    )
+    if typed["micro_batch_size"] is None and typed["method"] != "best":
+        raise rules.broken("MBS METHOD", "MBS=auto gives each side its own micro batch, which METHOD=best allows")
+    if typed["micro_batch_size"] is None:  # auto: each job gets its own (train/runner/plan.py)
+        typed["micro_batch_size"] = 1
+    mbs, gbs, gpus = typed["micro_batch_size"], typed["global_batch_size"], typed["num_gpus"]
+    tp, pp, cp = typed["tensor_parallel_size"], typed["pipeline_parallel_size"], typed["context_parallel_size"]
+    of_one_replica = tp * pp * cp
+    if gpus % of_one_replica:
+        raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {of_one_replica}; use fewer")
+    dp = gpus // of_one_replica
+    if typed["data_parallel_size"] not in (None, dp):
+        raise rules.broken(
+            "DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto"
+        )
+    at_once = mbs * dp
+    if gbs % at_once:
+        next_batch = math.ceil(gbs / at_once) * at_once
+        raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {at_once}; use GBS={next_batch}")
+    ga = gbs // at_once
+    if typed["gradient_accumulation"] not in (None, ga):
+        raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto")
+    if dp * cp % typed["expert_parallel_size"]:
+        raise rules.broken(
+            "EP", f"the experts are divided between the DP*CP = {dp * cp} GPUs, which do not divide by it; use EP=1"
+        )
     typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
 
 
 def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
     """Raise ConfigError for settings that exclude one another, or that this version does not support."""
-    names, is_fp8, is_here = typed["frameworks"], typed["precision"] == "fp8", typed["launcher"] != "slurm"
+    names, is_fp8 = typed["frameworks"], typed["precision"] == "fp8"
+    is_here = typed["launcher"] != "slurm"  # Slurm sets rank and address of each job
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
     others = [name for name in names if name not in ("mega", "hf")]
-    own_layers = "megatron-core's own layers" if platform == "cpu" else "the layers of TransformerEngine"
-    for rule in (
-        (
-            "CP" in parallel and not _is_installed("transformer_engine"),
-            "CP",
-            "context parallelism without TransformerEngine would be silently wrong; use CP=1",
-        ),
-        (  # the loop of mega gives every rank whole sequences, while each rank needs its own share of one
-            "CP" in parallel and "mega" in names,
-            "CP FRAMEWORK",
-            "mega cannot divide a sequence between ranks in this version; use CP=1, or nemo or prim",
-        ),
-        (
-            "hf" in names and parallel,
-            " ".join(parallel),
-            "hf has no tensor, pipeline or context parallelism: all must be 1; use mega",
-        ),
-        (
-            "hf" in names and typed["routing"] == "balanced",
-            "ROUTING FRAMEWORK",
-            "transformers has no forced balancing; use mega, or ROUTING=learned",
-        ),
-        (
-            "hf" in names and typed["expert_parallel_size"] > 1,
-            "EP FRAMEWORK",
-            "hf shards the experts as all other weights; use EP=1, or mega",
-        ),
-        (
-            typed["warmup_iterations"] >= typed["train_iterations"],
-            "WARMUP_ITERS TRAIN_ITERS",
-            "warm-up must be shorter than the training; use less",
-        ),
-        (
-            typed["min_learning_rate"] > typed["learning_rate"],
-            "MIN_LR LR",
-            "the minimum is above the peak; use a smaller MIN_LR",
-        ),
-        (is_fp8 and "hf" in names, "PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8"),
-        (
-            is_fp8 and not _is_installed("transformer_engine"),
-            "PRECISION",
-            "fp8 needs TransformerEngine and a GPU; use bf16 or fp32",
-        ),
-        (
-            is_fp8 and typed["layers"] == "local",
-            "LAYERS PRECISION",
-            "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te",
-        ),
-        (
-            "bridge" in names and typed["layers"] == ("te" if platform == "cpu" else "local"),
-            "LAYERS FRAMEWORK",
-            f"bridge trains on {own_layers} on platform {platform}; use LAYERS=auto",
-        ),
-        (
-            typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32",
-            "GRADIENT_DTYPE PRECISION",
-            "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32",
-        ),
-        (
-            typed["optimizer_state"] != "fp32" and others,
-            "OPTIMIZER_STATE FRAMEWORK",
-            f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf",
-        ),
-        (
-            typed["method"] == "both",
-            "METHOD",
-            "means two trainings, which run_train.sh starts; set equal or best here",
-        ),
-        (
-            is_here and typed["runtime"] not in ("auto", "native"),
-            "RUNTIME",
-            "run_data.sh, run_train.sh and entry.sh start containers; here use native",
-        ),
-        (
-            typed["hf_kernels"] == "liger" and "hf" in names and not _is_installed("liger_kernel"),
+    if "CP" in parallel and not _is_installed("transformer_engine"):
+        raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
+    # the loop of mega gives every rank whole sequences, while each rank needs its own share of one
+    if "CP" in parallel and "mega" in names:
+        raise rules.broken(
+            "CP FRAMEWORK", "mega cannot divide a sequence between ranks in this version; use CP=1, or nemo or prim"
+        )
+    if "hf" in names and parallel:
+        raise rules.broken(
+            " ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1; use mega"
+        )
+    if "hf" in names and typed["routing"] == "balanced":
+        raise rules.broken("ROUTING FRAMEWORK", "transformers has no forced balancing; use mega, or ROUTING=learned")
+    if "hf" in names and typed["expert_parallel_size"] > 1:
+        raise rules.broken("EP FRAMEWORK", "hf shards the experts as all other weights; use EP=1, or mega")
+    if typed["warmup_iterations"] >= typed["train_iterations"]:
+        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training; use less")
+    if typed["min_learning_rate"] > typed["learning_rate"]:
+        raise rules.broken("MIN_LR LR", "the minimum is above the peak; use a smaller MIN_LR")
+    if is_fp8 and "hf" in names:
+        raise rules.broken("PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8")
+    if is_fp8 and not _is_installed("transformer_engine"):
+        raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
+    if is_fp8 and typed["layers"] == "local":
+        raise rules.broken("LAYERS PRECISION", "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te")
+    if "bridge" in names:
+        other, own_layers = "local", "the layers of TransformerEngine"
+        if platform == "cpu":
+            other, own_layers = "te", "megatron-core's own layers"
+        if typed["layers"] == other:
+            why = f"bridge trains on {own_layers} on platform {platform}; use LAYERS=auto"
+            raise rules.broken("LAYERS FRAMEWORK", why)
+    if typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32":
+        raise rules.broken("GRADIENT_DTYPE PRECISION", "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32")
+    if typed["optimizer_state"] != "fp32" and others:
+        raise rules.broken(
+            "OPTIMIZER_STATE FRAMEWORK", f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf"
+        )
+    if typed["method"] == "both":
+        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
+    if is_here and typed["runtime"] not in ("auto", "native"):
+        raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
+    if typed["hf_kernels"] == "liger" and "hf" in names and not _is_installed("liger_kernel"):
+        raise rules.broken(
             "HF_KERNELS",
             "liger-kernel is not installed; install it (pip install liger-kernel), or use HF_KERNELS=stock",
-        ),
-        # Slurm sets rank and address of each job
-        (
-            is_here and typed["node_rank"] >= typed["nodes"],
-            "NODE_RANK NNODES",
-            "machines are numbered from 0, so NODE_RANK must be below NNODES",
-        ),
-        (
-            is_here and typed["nodes"] > 1 and typed["master_addr"] is None,
+        )
+    if is_here and typed["node_rank"] >= typed["nodes"]:
+        raise rules.broken("NODE_RANK NNODES", "machines are numbered from 0, so NODE_RANK must be below NNODES")
+    if is_here and typed["nodes"] > 1 and typed["master_addr"] is None:
+        raise rules.broken(
             "NNODES MASTER_ADDR",
             "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
-        ),
-        (
-            "titan" in names and parallel,
-            " ".join(parallel),
-            "titan runs torchtitan's FSDP2 only in this version: all must be 1",
-        ),
-        (
-            "titan" in names and typed["gradient_dtype"] != "fp32",
-            "GRADIENT_DTYPE FRAMEWORK",
-            "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32",
-        ),
-    ):
-        rules.refuse(*rule)
+        )
+    if "titan" in names and parallel:
+        raise rules.broken(" ".join(parallel), "titan runs torchtitan's FSDP2 only in this version: all must be 1")
+    if "titan" in names and typed["gradient_dtype"] != "fp32":
+        raise rules.broken("GRADIENT_DTYPE FRAMEWORK", "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32")
 
 
 def _is_installed(package: str) -> bool:
@@ -237,16 +181,17 @@ def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
     """
     recipe: str = typed["fp8_recipe"]
     if typed["precision"] != "fp8":
-        rules.refuse(recipe != DEFAULT_RECIPE, "FP8_RECIPE PRECISION", "a recipe scales fp8; set PRECISION=fp8 with it")
+        if recipe != DEFAULT_RECIPE:
+            raise rules.broken("FP8_RECIPE PRECISION", "a recipe scales fp8; set PRECISION=fp8 with it")
         return NO_RECIPE
     vendor = VENDOR_RECIPES.get(recipe, platform)
-    rules.refuse(
-        vendor != platform, "FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8"
-    )
-    lacking = [name for name in typed["frameworks"] if recipe not in FRAMEWORKS[name].fp8_recipes]
-    if lacking:
-        known = [name for name in FRAMEWORKS[lacking[0]].fp8_recipes if VENDOR_RECIPES.get(name, platform) == platform]
-        raise rules.broken("FP8_RECIPE FRAMEWORK", f"{lacking[0]} has {', '.join(known)} and no {recipe}")
+    if vendor != platform:
+        raise rules.broken("FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8")
+    for name in typed["frameworks"]:
+        recipes = FRAMEWORKS[name].fp8_recipes
+        if recipe not in recipes:
+            known = [other for other in recipes if VENDOR_RECIPES.get(other, platform) == platform]
+            raise rules.broken("FP8_RECIPE FRAMEWORK", f"{name} has {', '.join(known)} and no {recipe}")
     return recipe
 
 
@@ -261,42 +206,30 @@ def profile(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
         return NO_PROFILE
     first, last, steps = typed["profile_step_start"], typed["profile_step_end"], typed["train_iterations"]
     ranks, count = typed["profile_ranks"], typed["num_gpus"]
-    is_prim, of_platform, profiled = "prim" in typed["frameworks"], TOOLS.get(tool, platform), last - first + 1
-    wanted = LEAST_UNPROFILED + LOST_BY_PRIMUS * is_prim
-    for rule in (
-        (
-            of_platform != platform,
-            "PROFILING",
-            f"{tool} is a tool of platform {of_platform}; use true here (torch.profiler)",
-        ),
-        (
-            tool in TOOLS and is_prim,
-            "PROFILING FRAMEWORK",
-            "Primus profiles by its own keys, with torch.profiler; use true",
-        ),
-        (
-            tool in TOOLS and typed["profile_memory"],
-            "PROFILE_MEMORY PROFILING",
-            f"{tool} writes no snapshot of the memory; use PROFILING=true",
-        ),
-        (first > last, "PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one"),
-        (last > steps, "PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them"),
-        (
-            steps - profiled < wanted,
+    is_prim, of_platform = "prim" in typed["frameworks"], TOOLS.get(tool, platform)
+    profiled = last - first + 1
+    wanted = LEAST_UNPROFILED + LOST_BY_PRIMUS if is_prim else LEAST_UNPROFILED
+    if of_platform != platform:
+        raise rules.broken("PROFILING", f"{tool} is a tool of platform {of_platform}; use true here (torch.profiler)")
+    if tool in TOOLS and is_prim:
+        raise rules.broken("PROFILING FRAMEWORK", "Primus profiles by its own keys, with torch.profiler; use true")
+    if tool in TOOLS and typed["profile_memory"]:
+        raise rules.broken("PROFILE_MEMORY PROFILING", f"{tool} writes no snapshot of the memory; use PROFILING=true")
+    if first > last:
+        raise rules.broken("PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one")
+    if last > steps:
+        raise rules.broken("PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them")
+    if steps - profiled < wanted:
+        raise rules.broken(
             "PROFILE_STEP_START PROFILE_STEP_END TRAIN_ITERS",
             f"{steps - profiled} steps are left to measure, wanted {wanted}; profile fewer, or use "
             f"TRAIN_ITERS={profiled + wanted} or more",
-        ),
-        (
-            last == steps and is_prim,
+        )
+    if last == steps and is_prim:
+        raise rules.broken(
             "PROFILE_STEP_END TRAIN_ITERS FRAMEWORK",
             f"Primus writes the trace in the step after the profiled ones; use PROFILE_STEP_END={steps - 1} or less",
-        ),
-        (
-            ranks is not None and ranks[-1] >= count,
-            "PROFILE_RANKS",
-            f"the training has ranks 0 to {count - 1}; use all, or some of them",
-        ),
-    ):
-        rules.refuse(*rule)
+        )
+    if ranks is not None and ranks[-1] >= count:
+        raise rules.broken("PROFILE_RANKS", f"the training has ranks 0 to {count - 1}; use all, or some of them")
     return Profile(first, last, ranks, typed["profile_memory"], tool).text
