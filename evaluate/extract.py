@@ -39,8 +39,14 @@ FOLDER = Path("output/from_logs")
 LARGEST_LOG_BYTES = 1 << 36
 """The log of a million iterations has less than a hundredth."""
 BAD_INPUT = (
-    *(DiscoverError, LogFormatError, MissingError, models.UnknownModelError, ForeignFileError, store.ResultError),
-    *(EventFileError, OSError),
+    DiscoverError,
+    LogFormatError,
+    MissingError,
+    models.UnknownModelError,
+    ForeignFileError,
+    store.ResultError,
+    EventFileError,
+    OSError,
 )
 
 
@@ -55,7 +61,8 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
             require_regular(path, LARGEST_LOG_BYTES)
         except InputFileError as error:
             raise DiscoverError(f"{path}: cannot be used ({error}); name the log of a training") from error
-    run = read_log(paths, framework, {OF_LOG.get(name, name): given[name] for name in SIZES})
+    sizes = {OF_LOG.get(name, name): given[name] for name in SIZES}
+    run = read_log(paths, framework, sizes)
     result = build(run, given, list(dict.fromkeys(paths)), command)
     store.validate(store.rounded(result), str(paths[0]))
     return result
@@ -64,58 +71,65 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
 @refusing(BAD_INPUT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = Parser(
-        module="evaluate.extract",
-    )
+    parser = Parser(module="evaluate.extract")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
     source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
     for option, terms in OPTIONS.items():
         parser.add_argument(option, **terms)
+    for option, meaning in OPTIONS_OF_SIZES.items():
+        parser.add_argument(option, type=from_one, metavar="N", help=f"{meaning} (default: from the log)")
     options = parser.parse_args(arguments)
-    command = shlex.join(["python", "-m", "evaluate.extract", *(sys.argv[1:] if arguments is None else arguments)])
+    if arguments is None:
+        arguments = sys.argv[1:]
+    command = shlex.join(["python", "-m", "evaluate.extract", *arguments])
     if options.discover:
         return _extract_all(options, command)
     if options.model is None:
         raise MissingError(f"--model-name: missing; name the trained model: {', '.join(models.NAMES)}")
     paths = options.log_file or log_of(options.model, os.environ)
     result = extract(paths, options.framework, _given(options), command)
-    path = options.output if options.output.suffix == ".json" else options.output / _name(result)
+    path = options.output
+    if path.suffix != ".json":
+        path = path / _name(result)
     store.write(result, path)
     print(path)
-    if result["status"] != "ok":
-        print(f"error: {result['status']}: {plain(result['reason'])}", file=sys.stderr)
-    return 0 if result["status"] == "ok" else 1
+    if result["status"] == "ok":
+        return 0
+    print(f"error: {result['status']}: {plain(result['reason'])}", file=sys.stderr)
+    return 1
 
 
 def _extract_all(options: argparse.Namespace, command: str) -> int:
     """Write a result for each log below a folder; print an error for each log without a result, and return 1."""
     lines: list[str] = []
-    written: list[tuple[dict[str, Any], Path]] = []
-    for found in discover(options.discover):
-        model, label = options.model or found.model or UNKNOWN, options.label or found.label
-        given = _given(options) | {"model": model, "label": label}
-        where = f"{plain(found.name)}: "
+    results: list[tuple[dict[str, Any], Path]] = []
+    for log in discover(options.discover):
+        model, label = options.model or log.model or UNKNOWN, options.label or log.label
+        name = plain(log.name)
         try:
-            if found.refused:
-                raise DiscoverError(found.refused)
+            if log.refused:
+                raise DiscoverError(log.refused)
             if model == UNKNOWN:
                 raise MissingError(f"no part of its path names {', '.join(models.NAMES)}; add --model-name")
-            result = extract(found.paths, options.framework, given, command)
+            given = _given(options) | {"model": model, "label": label}
+            result = extract(log.paths, options.framework, given, command)
         except BAD_INPUT as error:
-            lines.append(f"{where}no result: {plain(str(error))}")
+            lines.append(f"{name}: no result: {plain(str(error))}")
             continue
         path = options.output / label / _name(result)
-        written.append((result, path))
+        results.append((result, path))
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
-        lines.append(f"{where}{result['status']}{reason} -> {path}")
-    require_ours(store.is_result, *(path for _, path in written))
-    for result, path in written:
+        lines.append(f"{name}: {result['status']}{reason} -> {path}")
+    # before the first is written: all results, or none
+    require_ours(store.is_result, *(path for _, path in results))
+    for result, path in results:
         store.write(result, path)
-    print(*lines, sep="\n", end="\n" if lines else "")
     if not lines:
         raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
-    return 0 if sum(result["status"] == "ok" for result, _ in written) == len(lines) else 1
+    print("\n".join(lines))
+    good = [result for result, _ in results if result["status"] == "ok"]
+    return 0 if len(good) == len(lines) else 1
 
 
 def _name(result: dict[str, Any]) -> str:
@@ -152,22 +166,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--label": {"default": "", "help": "label of the result (default with --discover: the path of the log)"},
     "--run": {"type": from_one, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
-    **{
-        option: {"type": from_one, "metavar": "N", "help": f"{meaning} (default: from the log)"}
-        for option, meaning in {
-            "--num-gpus": "GPUs over all nodes",
-            "--global-batch-size": "sequences of one step over all GPUs",
-            "--sequence-length": "tokens",
-            "--max-steps": "planned iterations of the training",
-            "--micro-batch-size": "sequences of one pass on one GPU",
-            "--tp": "tensor-parallel size",
-            "--pp": "pipeline-parallel size",
-            "--cp": "context-parallel size",
-            "--ep": "expert-parallel size",
-        }.items()
-    },
 }
 """Options with the arguments of their `add_argument`."""
+OPTIONS_OF_SIZES = {
+    "--num-gpus": "GPUs over all nodes",
+    "--global-batch-size": "sequences of one step over all GPUs",
+    "--sequence-length": "tokens",
+    "--max-steps": "planned iterations of the training",
+    "--micro-batch-size": "sequences of one pass on one GPU",
+    "--tp": "tensor-parallel size",
+    "--pp": "pipeline-parallel size",
+    "--cp": "context-parallel size",
+    "--ep": "expert-parallel size",
+}
+"""Options of sizes, which a log may hold too, with their meaning."""
 
 
 if __name__ == "__main__":

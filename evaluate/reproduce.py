@@ -41,7 +41,7 @@ from evaluate.acceptance.deciding import FAIL
 from evaluate.bundle import as_input
 from evaluate.bundle.archive import BundleError
 from evaluate.bundle.check import check
-from evaluate.checks.entries import Found
+from evaluate.checks.entries import Loaded
 from evaluate.checks.recorded import grouped
 from evaluate.report.tables import plain
 from evaluate.verdict.side_names import device_name
@@ -134,7 +134,7 @@ def settings(result: Result) -> list[str]:
 
 
 def _results(archive: Path, platform: str) -> list[Result]:
-    results: list[Result] = [result for _, result in as_input.read([archive], Found()).results]
+    results: list[Result] = [entry.result for entry in as_input.read([archive], Loaded()).entries]
     ours = [result for result in results if result["platform"] == platform]
     if not ours:
         there = ", ".join(sorted({str(result["platform"]) for result in results})) or "no result"

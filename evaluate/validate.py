@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.command_lines import VALIDATE
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = VALIDATE.parse_args(arguments)
     if options.bundle:
+        # a list, because every archive is checked, also behind one with a fault
         return max([_check_bundle(path, options) for path in options.bundle])
     return 0 if _show(load_results(options.folders), options) else 1
 
@@ -52,33 +53,42 @@ def _check_bundle(path: Path, options: argparse.Namespace) -> int:
         print(f"{plain(path.name)}: {plain(line)}")
     for line in checked.notes:
         print(f"note: {plain(line)}", file=sys.stderr)
-    whole = f"{checked.files} files match {MANIFEST}, and every figure follows from the raw logs"
-    summary = counted(len(checked.faults), "fault") if checked.faults else whole
+    summary = f"{checked.files} files match {MANIFEST}, and every figure follows from the raw logs"
+    if checked.faults:
+        summary = counted(len(checked.faults), "fault")
     print(f"{plain(path)}: {summary}", file=sys.stderr)
     return 0 if is_good and not checked.faults else 1
 
 
 def _show(loaded: Loaded, options: argparse.Namespace) -> bool:
     """Print the table of results and the number that count; return whether all do."""
-    width, rows = terminal_width(), list(_rows(loaded))
+    width, rows = terminal_width(), _rows(loaded)
     header = ("job", "run", "status", "verdict", "reason")
+    brief_lines = brief.warning_lines(loaded.entries, width)
     bad = [row for row in rows if row[2:4] != ("ok", "valid")]
-    few = [text_table(header, bad, width)] if bad else []
-    brief.show(options, text_table(header, rows, width), "\n".join(few + brief.warning_lines(loaded.entries, width)))
-    good, total = sum(entry.is_counted for entry in loaded.entries), len(rows)
-    print(f"{good} of {counted(total, 'result')} ok and valid", file=sys.stderr)
-    return good == total
+    if bad:
+        brief_lines = [text_table(header, bad, width), *brief_lines]
+    brief.show(options, text_table(header, rows, width), "\n".join(brief_lines))
+    good = [entry for entry in loaded.entries if entry.is_counted]
+    print(f"{len(good)} of {counted(len(rows), 'result')} ok and valid", file=sys.stderr)
+    return len(good) == len(rows)
 
 
-def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows(loaded: Loaded) -> list[tuple[str, str, str, str, str]]:
+    """Return a row for each result and for each file that cannot be read."""
+    rows = []
+    # the host is in the name of a job only where it distinguishes jobs
     has_hosts = len({entry.result["provenance"]["host"] for entry in loaded.entries}) > 1
     for entry in loaded.entries:
+        reasons = [f"warning: {line}" for line in entry.findings.warnings]
+        if entry.why_not_counted:
+            reasons.insert(0, entry.why_not_counted)
         verdict = "REJECTED" if entry.findings.rejections else "valid"
-        reasons = filter(None, (entry.why_not_counted, *(f"warning: {line}" for line in entry.findings.warnings)))
-        name = job_name(entry.result, with_host=has_hosts)
-        yield name, str(entry.result["run"]), entry.result["status"], verdict, "; ".join(reasons)
+        job, run = job_name(entry.result, with_host=has_hosts), str(entry.result["run"])
+        rows.append((job, run, entry.result["status"], verdict, "; ".join(reasons)))
     for path, error in loaded.unreadable:
-        yield path.name, "-", "-", "REJECTED", error
+        rows.append((path.name, "-", "-", "REJECTED", error))
+    return rows
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from evaluate.checks.entries import Found, Loaded, loaded, read_results
+from evaluate.checks.entries import Entry, Loaded, loaded, read_results
 from evaluate.inputs.discover import distinct
 from utils.results.store import ResultError
 
@@ -22,16 +23,21 @@ def load(paths: Sequence[Path]) -> Loaded:
     return loaded(read(paths, read_results(folders)), folders)
 
 
-def read(paths: Sequence[Path], found: Found) -> Found:
+def read(paths: Sequence[Path], found: Loaded) -> Loaded:
     """Add the results in the archives among `paths` to those found, each archive once, under ARCHIVE/PATH_IN_IT.
 
     Raises ResultError for a file that is no archive of shell/wrap.sh, and for an archive with a fault.
     """
     for path in distinct(path for path in paths if is_bundle(path)):
         inside = _checked(path)
-        found.results += [(path / entry.path, dict(entry.result)) for entry in inside.entries]
-        found.unreadable += [(path / name, f"{path}: {line}") for name, line in inside.unreadable]
-        found.probes = found.probes.joined(inside.probes)
+        entries = [Entry(path / entry.path, dict(entry.result)) for entry in inside.entries]
+        unreadable = [(path / name, f"{path}: {line}") for name, line in inside.unreadable]
+        found = replace(
+            found,
+            entries=(*found.entries, *entries),
+            unreadable=(*found.unreadable, *unreadable),
+            probes=found.probes.joined(inside.probes),
+        )
     return found
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from datetime import timedelta
-from functools import partial
-from itertools import accumulate
-from operator import itemgetter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
-from evaluate.checks.recorded import grouped, interval, is_complete, machines
+from evaluate.checks.recorded import interval, is_complete, machines
 from utils import frameworks
 from utils.hardware.devices import find_device
 from utils.results.schema import Result
@@ -34,43 +32,38 @@ def device_is_of_the_platform(result: Result) -> Iterator[str]:
     """Yield a line if the device, or the software stack, belongs to another platform than the result names."""
     platform, name = result["platform"], result["gpu_info"]["device_name"] or ""
     stack = result["gpu_info"]["software_stack"]
-    is_grace = platform == "cpu" and "grace" in name.lower() and find_device(name) is None
-    if platform in FOREIGN and re.search(FOREIGN[platform], name, re.IGNORECASE) and not is_grace:
+    is_foreign = platform in FOREIGN and re.search(FOREIGN[platform], name, re.IGNORECASE) is not None
+    # NVIDIA's Grace is a processor with the maker's name in it; a Grace Hopper is in the table of devices
+    if platform == "cpu" and "grace" in name.lower() and find_device(name) is None:
+        is_foreign = False
+    if is_foreign:
         yield f"device_name: {name} is no device of the platform {platform}"
     elif stack and stack == STACKS.get(platform):
         yield f"software_stack: got {stack} on the platform {platform}"
 
 
-def names_are_plain(result: Result) -> list[str]:
-    """Return a line for each name of a platform, a device or a host with a letter that only looks like a Latin one."""
-    hosts = result["provenance"].get("hosts") or []
-    names = {
-        **{key: result[key] for key in ("platform", "framework")},
-        "device_name": result["gpu_info"]["device_name"],
-        "host": result["provenance"]["host"],
-        **{f"hosts[{place}]": name for place, name in enumerate(hosts)},
-    }
-    return [
-        f"{key}: got {ascii(name)}, wanted letters, digits and signs of ASCII"
-        for key, name in names.items()
-        if name and not str(name).isascii()
-    ]
-
-
 def devices_are_counted(result: Result) -> Iterator[str]:
     """Yield a line if the number of devices of a job differs from the number that trained, if a variable lets a node
     see fewer, or if a run names more hosts than devices."""
-    found, gpus = result["gpu_info"]["device_count"], result["training_config"]["num_gpus"]
-    environment, hosts = result["provenance"]["environment"] or {}, result["provenance"].get("hosts") or []
-    if result["status"] == "ok" and found is not None and found != gpus:
-        yield f"device_count: the job has {found} devices, and {gpus} trained"
-    of_a_node = gpus / max(1, len(machines(result)))
-    for name in VISIBLE if result["platform"] != "cpu" else ():
-        seen = len([one for one in str(environment.get(name, "")).split(",") if one.strip()])
-        if 0 < seen < of_a_node:
-            yield f"{name}: {seen} devices are visible, and {of_a_node:g} of a node trained"
+    count, gpus = result["gpu_info"]["device_count"], result["training_config"]["num_gpus"]
+    if result["status"] == "ok" and count is not None and count != gpus:
+        yield f"device_count: the job has {count} devices, and {gpus} trained"
+    if result["platform"] != "cpu":
+        environment = result["provenance"]["environment"] or {}
+        of_a_node = gpus / max(1, len(machines(result)))
+        for variable in VISIBLE:
+            seen = len(_named_gpus(environment.get(variable)))
+            if 0 < seen < of_a_node:
+                yield f"{variable}: {seen} devices are visible, and {of_a_node:g} of a node trained"
+    hosts = result["provenance"].get("hosts") or []
     if len(hosts) > gpus:
         yield f"hosts: {len(hosts)} hosts for {gpus} devices"
+
+
+def _named_gpus(value: object) -> list[str]:
+    """Return the GPUs that the value of a variable of VISIBLE names."""
+    parts = [part.strip() for part in str(value or "").split(",")]
+    return [part for part in parts if part]
 
 
 def hosts_are_different(result: Result) -> Iterator[str]:
@@ -83,105 +76,137 @@ def hosts_are_different(result: Result) -> Iterator[str]:
 def memory_fits(result: Result) -> Iterator[str]:
     """Yield a line if the peak memory of a rank exceeds the memory of its device or what was reserved, or if it is
     smaller than the share of the weights of a rank."""
-    memory, config, ran = result["memory_metrics"], result["training_config"], result["resolved_config"]
+    memory, total = result["memory_metrics"], result["gpu_info"]["total_memory_gb"]
     peak, reserved = memory["peak_memory_allocated_gb"], memory["peak_memory_reserved_gb"]
-    total = result["gpu_info"]["total_memory_gb"]
     if peak is None:
         return
     if total is not None and peak > total:
         yield f"peak_memory_allocated_gb: got {peak} GB on a device of {total} GB"
     if reserved is not None and reserved < peak * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_reserved_gb: got {reserved:g} GB, less than the {peak:.4g} GB that were allocated"
-    size = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
-    divided = frameworks.of(result["framework"]).weights_split_over  # by EP the experts alone: a lower bound
-    weights = (ran["parameter_count"] or 0) * size / math.prod(config[key] or 1 for key in divided) / 1e9
-    if is_complete(result) and divided and peak < weights * (1 - MEMORY_RELATIVE):
-        yield f"peak_memory_allocated_gb: got {peak:g} GB, the weights alone are {weights:.3g} GB on a rank"
+    divided = frameworks.of(result["framework"]).weights_split_over
+    if is_complete(result) and divided:
+        weights = _weights_gb(result, divided)
+        if peak < weights * (1 - MEMORY_RELATIVE):
+            yield f"peak_memory_allocated_gb: got {peak:g} GB, the weights alone are {weights:.3g} GB on a rank"
+
+
+def _weights_gb(result: Result, divided: Sequence[str]) -> float:
+    """Return a lower bound of the weights of a rank, which some parallel sizes divide; 0 if their number is unknown."""
+    config, ran = result["training_config"], result["resolved_config"]
+    # EP divides the experts alone, so that this bound is too low for the rest
+    ranks = math.prod(config[key] or 1 for key in divided)
+    bytes_of_one = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
+    return (ran["parameter_count"] or 0) * bytes_of_one / ranks / 1e9
 
 
 def average_is_below_peak(result: Result) -> Iterator[str]:
     """Yield a line if the average of the allocated memory is above its peak."""
-    average, peak = (result["memory_metrics"][f"{name}_memory_allocated_gb"] for name in ("avg", "peak"))
-    if None not in (peak, average) and average > peak * (1 + MEMORY_RELATIVE):
+    memory = result["memory_metrics"]
+    average, peak = memory["avg_memory_allocated_gb"], memory["peak_memory_allocated_gb"]
+    if average is not None and peak is not None and average > peak * (1 + MEMORY_RELATIVE):
         yield f"avg_memory_allocated_gb: got {average:g} GB, more than the peak of {peak:.4g} GB"
 
 
 # Rules on several results: no two have the same measurements, and no two shared the GPUs of a machine in time.
 #
-# Equal losses are no copy: two runs of a deterministic platform with one seed have them. A copy whose samples somebody
-# changed is not found; docs/compare.md states what no check of a file can find. Every attempt counts for a machine,
-# also one that failed: it held the GPUs all the same.
+# Equal losses are no copy: two runs of a deterministic platform with one seed have them. Every attempt counts for a
+# machine, also one that failed: it held the GPUs all the same.
 
 ENOUGH_TIMES = 8
 """This many different step times of six digits are never measured twice."""
 SLACK = timedelta(seconds=2)
 """Times are whole seconds, and one run may end in the second in which the next one starts."""
 
-Found = Sequence[tuple[Path, Result]]
-Line = tuple[int, bool, str]
-"""Place of a result, whether the line rejects it, and the line; the first line of each kind counts."""
+Results = Sequence[tuple[Path, Result]]
 
 
-def copied_runs(found: Found) -> Iterator[Line]:
-    """Yield the lines on measurements that are those of an earlier result.
+class Line(NamedTuple):
+    """A finding in one of several results."""
+
+    place: int
+    """Place of the result among them."""
+    is_certain: bool
+    """True if the line rejects the result, False if it is a warning."""
+    text: str
+
+
+def copied_runs(results: Results) -> Iterator[Line]:
+    """Yield a line for each result whose step times are those of an earlier one.
 
     A copy of a whole file under another name is the same run and gives no line; `evaluate.report.groups` leaves it out.
     """
-    times = [tuple(result["step_times"]) for _, result in found]
-    for place, path in _repeated(found, (one if len(set(one)) >= ENOUGH_TIMES else None for one in times)):
-        yield place, True, f"step_times: those of {path.name} to the last digit; a copied run is no second run"
-    joules = [result["energy_metrics"]["joules"] for _, result in found]
-    for place, path in _repeated(found, (None if one is None or one == float(f"{one:.5g}") else one for one in joules)):
-        yield place, False, f"energy: the {joules[place]:g} J of {path.name} to the last digit"
+    first: dict[tuple[float, ...], int] = {}
+    for place, (_, result) in enumerate(results):
+        times = tuple(result["step_times"])
+        if len(set(times)) < ENOUGH_TIMES:
+            continue
+        path, earlier = results[first.setdefault(times, place)]
+        if earlier != result:
+            text = f"step_times: those of {path.name} to the last digit; a copied run is no second run"
+            yield Line(place, True, text)
 
 
-def overlapping_runs(found: Found) -> Iterator[Line]:
+def overlapping_runs(results: Results) -> Iterator[Line]:
     """Yield the lines on runs that shared a machine's devices in time."""
-    for a, b in _overlaps(found):
-        (path_a, one), (path_b, other) = found[a], found[b]
-        if one != other and not _have_other_gpus(one, other):
-            is_certain = one["platform"] != "cpu" and not _could_be_apart(one, other)
-            for place, path in ((a, path_b), (b, path_a)):
-                where = f"{path.name} in time on {one['provenance']['host']}"
-                yield place, is_certain, f"started_utc: overlaps {where}; each slowed the other down"
+    for a, b in _overlaps(results):
+        (path_a, first), (path_b, second) = results[a], results[b]
+        if first == second or _have_other_gpus(first, second):
+            continue
+        is_certain = first["platform"] != "cpu" and not _could_be_apart(first, second)
+        end = f"in time on {first['provenance']['host']}; each slowed the other down"
+        yield Line(a, is_certain, f"started_utc: overlaps {path_b.name} {end}")
+        yield Line(b, is_certain, f"started_utc: overlaps {path_a.name} {end}")
 
 
-def _repeated(found: Found, values: Iterable[Hashable | None]) -> Iterator[tuple[int, Path]]:
-    """Yield each result whose value an earlier, different result has too, with the path of the first such result; None
-    is a value that two results may have."""
-    first: dict[Hashable, int] = {}
-    for place, value in enumerate(values):
-        path, earlier = found[first.setdefault(value, place)]
-        if value is not None and earlier != found[place][1]:
-            yield place, path
+class _Span(NamedTuple):
+    start: datetime
+    end: datetime
+    place: int
 
 
-def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
+def _overlaps(results: Results) -> Iterator[tuple[int, int]]:
     """Yield the pairs that overlap on a machine: each run with the one that ended last of those that started before."""
-    spans = [
-        (host, result["platform"], result["gpu_info"]["device_name"], *times, place)
-        for place, (_, result) in enumerate(found)
-        for host in machines(result)
-        if (times := interval(result)) and times[0] < times[1]
-    ]
-    for of_machine in grouped(spans, itemgetter(0, 1, 2)).values():
-        runs = sorted(span[3:] for span in of_machine)
-        ended_last = accumulate(runs, partial(max, key=itemgetter(1)))
-        for last, run in zip(ended_last, runs[1:], strict=False):
-            if run[0] + SLACK < last[1] and run[0] + SLACK < run[1]:
-                yield last[2], run[2]
+    spans: dict[tuple[str, ...], list[_Span]] = {}
+    for place, (_, result) in enumerate(results):
+        times = interval(result)
+        if times is None or times[0] >= times[1]:
+            continue
+        for host in machines(result):
+            devices = (host, result["platform"], str(result["gpu_info"]["device_name"]))
+            spans.setdefault(devices, []).append(_Span(times[0], times[1], place))
+    for of_machine in spans.values():
+        of_machine.sort()
+        last = of_machine[0]
+        for span in of_machine[1:]:
+            if span.start + SLACK < min(last.end, span.end):
+                yield last.place, span.place
+            if span.end > last.end:
+                last = span
 
 
 def _have_other_gpus(a: Result, b: Result) -> bool:
     """Return whether both runs name their GPUs and share none."""
-    of_both = [one["provenance"]["environment"] or {} for one in (a, b)]
-    named = [next((str(one[name]) for name in VISIBLE if one.get(name)), "") for one in of_both]
-    sets = [{part.strip() for part in text.split(",")} for text in named]
-    return all(named) and sets[0].isdisjoint(sets[1])
+    gpus_a, gpus_b = _gpus_of(a), _gpus_of(b)
+    return bool(gpus_a) and bool(gpus_b) and gpus_a.isdisjoint(gpus_b)
+
+
+def _gpus_of(result: Result) -> set[str]:
+    """Return the GPUs that the first variable of VISIBLE names; empty if none does."""
+    environment = result["provenance"]["environment"] or {}
+    for variable in VISIBLE:
+        if environment.get(variable):
+            return set(_named_gpus(environment[variable]))
+    return set()
 
 
 def _could_be_apart(a: Result, b: Result) -> bool:
     """Return whether the machine has enough GPUs for both runs."""
-    counts = [(one.get("conditions") or {}).get("gpu_count") for one in (a, b)]
-    used = sum(one["training_config"]["num_gpus"] or 0 for one in (a, b))
-    return None not in counts and used <= min(count for count in counts if count is not None)
+    used = 0
+    for result in (a, b):
+        used += result["training_config"]["num_gpus"] or 0
+    for result in (a, b):
+        count = (result.get("conditions") or {}).get("gpu_count")
+        if count is None or used > count:
+            return False
+    return True

@@ -40,8 +40,8 @@ def run_ends_after_its_start(result: Result) -> Iterator[str]:
     for key in ("started_utc", "finished_utc"):
         if provenance[key] and moment_of(result, key) is None:
             yield f"{key}: got {provenance[key]!r}, wanted a time like 2026-11-21T00:00:00+00:00"
-    found = interval(result)
-    if found and found[0] > found[1]:
+    times = interval(result)
+    if times is not None and times[0] > times[1]:
         yield f"finished_utc: {provenance['finished_utc']} is before started_utc {provenance['started_utc']}"
 
 
@@ -57,8 +57,9 @@ def steps_fill_the_loop(result: Result) -> Iterator[str]:
     loop, steps = loop_seconds(result), math.fsum(result["step_times"])
     if loop is None:
         return
-    is_explained = loop - steps <= max(MOST_BETWEEN * loop, SECONDS_BETWEEN * len(result["step_times"]))
-    if not is_explained or steps > loop * (1 + CLOCK_SHARE) + timer_seconds(result):
+    most_between = max(MOST_BETWEEN * loop, SECONDS_BETWEEN * len(result["step_times"]))
+    most_of_steps = loop * (1 + CLOCK_SHARE) + timer_seconds(result)
+    if loop - steps > most_between or steps > most_of_steps:
         yield f"step_times: {steps:,.3g} s in all, and the training loop took {loop:,.3g} s"
 
 
@@ -71,16 +72,19 @@ def steps_fill_the_run(result: Result) -> Iterator[str]:
 
 def little_of_the_run_is_steps(result: Result) -> Iterator[str]:
     """Steps that fill less than half of a run are marked: the rest is start-up, or the step times are too short."""
-    if not [*steps_fill_the_run(result)]:
+    if not list(steps_fill_the_run(result)):
         yield from _little_of_the_run(result, 0.5)
 
 
 def loop_seconds(result: Result) -> float | None:
-    """Return the seconds of the training loop by a second timer, of the recorder or of the reader of a running log;
-    None in results of earlier versions and of a log alone."""
+    """Return the seconds of the training loop by a second timer, of the recorder or of the reader of a running log.
+
+    None in a result that is not ok, in results of earlier versions and of a log alone.
+    """
+    if result["status"] != "ok":
+        return None
     loop = result["performance_metrics"].get("loop_seconds")
-    is_known = result["status"] == "ok" and isinstance(loop, (int, float)) and not isinstance(loop, bool) and loop > 0
-    return float(loop) if is_known else None
+    return None if loop is None or loop <= 0 else float(loop)
 
 
 def timer_seconds(result: Result) -> float:
@@ -89,19 +93,22 @@ def timer_seconds(result: Result) -> float:
 
 
 def _little_of_the_run(result: Result, least: float) -> Iterator[str]:
-    """Yield a line if the share of a run that is in its steps is below `least`; none if its start-up explains the rest,
-    if a second timer has confirmed the steps (`loop_seconds`), or if start or end is unknown."""
+    """Yield a line if the share of a run that is in its steps is below `least`.
+
+    Yields none if its start-up explains the rest, if a second timer has confirmed the steps (`loop_seconds`), or if
+    start or end is unknown.
+    """
     wall, steps = _seconds(result)
-    start_up = START_UP_SECONDS.get(result["platform"], OTHER_START_UP_SECONDS)
-    if wall is None or loop_seconds(result) is not None or wall - steps <= start_up or steps / wall >= least:
+    if wall is None or loop_seconds(result) is not None:
         return
-    rest = f"{wall - steps:,.0f} s are in no step"
-    yield f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s; {rest}"
+    rest = wall - steps
+    if rest > START_UP_SECONDS.get(result["platform"], OTHER_START_UP_SECONDS) and steps / wall < least:
+        yield f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s; {rest:,.0f} s are in no step"
 
 
 def _seconds(result: Result) -> tuple[float | None, float]:
     """Return the seconds from start to end of a complete run, None if unknown, and those of all steps."""
-    found, steps = interval(result), math.fsum(result["step_times"])
-    if found is None or not is_complete(result) or not result["step_times"]:
+    times, steps = interval(result), math.fsum(result["step_times"])
+    if times is None or not is_complete(result) or not result["step_times"]:
         return None, steps
-    return (found[1] - found[0]).total_seconds(), steps
+    return (times[1] - times[0]).total_seconds(), steps

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from evaluate.checks.recorded import longest_equal
 from evaluate.metrics.steady import SHORTEST_STEP_SECONDS
 from utils import frameworks
+from utils.results.keys import KEYS
 from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
-from utils.results.schema import OPTIONAL_KEYS, SECTIONS, Result
+from utils.results.schema import Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
 
 FLOAT32_RELATIVE = 1e-6
@@ -31,9 +32,11 @@ SHARE_OF_EXPERT = 1e-5
 def steps_are_complete(result: Result) -> Iterator[str]:
     """An ok result has each step from 1 to max_steps, except those of `excluded_steps`: profiled, or without a time in
     the log."""
+    if result["status"] != "ok":
+        return
     wanted = result["training_config"]["max_steps"]
-    found = {*result["steps"], *map(int, result.get("excluded_steps", {}))}
-    if result["status"] == "ok" and (len(found) != wanted or (min(found), max(found)) != (1, wanted)):
+    steps = {*result["steps"], *map(int, result.get("excluded_steps", {}))}
+    if len(steps) != wanted or min(steps) != 1 or max(steps) != wanted:
         yield f"steps: got {len(result['steps'])} steps, wanted each of 1 to {wanted}"
 
 
@@ -52,9 +55,10 @@ def samples_are_positive(result: Result) -> Iterator[str]:
 def warmup_is_excluded(result: Result) -> Iterator[str]:
     """The summary excludes at least the steps of `utils.results.performance.warmup_steps`, but not all steps."""
     excluded, count = result["performance_metrics"]["warmup_steps_excluded"], len(result["steps"])
-    if excluded is None and result["status"] == "ok":
-        yield "warmup_steps_excluded: missing in a result that says ok"
-    elif excluded is not None and count and not warmup_steps(count) <= excluded < count:
+    if excluded is None:
+        if result["status"] == "ok":
+            yield "warmup_steps_excluded: missing in a result that says ok"
+    elif count and not warmup_steps(count) <= excluded < count:
         yield f"warmup_steps_excluded: got {excluded} of {count} steps, wanted {warmup_steps(count)}"
 
 
@@ -72,26 +76,32 @@ def summary_follows_from_the_samples(result: Result) -> Iterator[str]:
         "avg_step_time_seconds": mean,
         "min_step_time_seconds": min(times),
         "max_step_time_seconds": max(times),
-        "std_step_time_seconds": math.dist(times, [mean] * len(times)) / math.sqrt(max(1, len(times) - 1)),
+        "std_step_time_seconds": statistics.stdev(times, mean) if len(times) > 1 else 0.0,
         "tokens_per_second": tokens_per_second,
         "steps_per_second": 1 / mean,
         "tokens_per_second_per_gpu": tokens_per_second / config["num_gpus"],
     }
-    sizes = expected | {"std_step_time_seconds": max(times)}  # a deviation is rounded as the samples are
     for key, value in expected.items():
+        # a deviation is rounded as the samples are
+        size = max(times) if key == "std_step_time_seconds" else value
         # both roundings; that of the samples counts twice, as a standard deviation can move that far
-        if _is_apart(stored[key], value, SUMMARY_ROUNDING + 2 * SAMPLE_ROUNDING * sizes[key]):
+        if _is_apart(stored[key], value, SUMMARY_ROUNDING + 2 * SAMPLE_ROUNDING * size):
             yield f"{key}: stored {stored[key]:.7g}, the raw samples give {value:.7g}"
-    waiting, known = stored["data_wait_fraction"], data_wait_fraction(times, result["data_wait_seconds"][-len(times) :])
+    yield from _data_wait_follows(stored["data_wait_fraction"], times, result["data_wait_seconds"][excluded:])
+
+
+def _data_wait_follows(stored: float | None, times: Sequence[float], waits: Sequence[float | None]) -> Iterator[str]:
+    known = data_wait_fraction(times, waits)
     tolerance = (SHARE_ROUNDING + 2 * SAMPLE_ROUNDING) * (known or 0.0)
-    if (known is None) != (waiting is None) or _is_apart(waiting, known, tolerance):
-        yield f"data_wait_fraction: stored {waiting}, the raw samples give {known}"
+    if (known is None) != (stored is None) or _is_apart(stored, known, tolerance):
+        yield f"data_wait_fraction: stored {stored}, the raw samples give {known}"
 
 
 def long_data_wait_has_warning(result: Result) -> Iterator[str]:
     """A result whose steps waited for samples longer than the limit has the warning."""
     waiting = result["performance_metrics"]["data_wait_fraction"]
-    if data_wait_warning(waiting) and not any(text.startswith(DATA_WAIT) for text in result["warnings"]):
+    is_told = any(text.startswith(DATA_WAIT) for text in result["warnings"])
+    if data_wait_warning(waiting) is not None and not is_told:
         yield f"warnings: a data_wait_fraction of {waiting:g} is above the limit and none says so"
 
 
@@ -102,47 +112,48 @@ def batch_adds_up(result: Result) -> Iterator[str]:
         "global_batch_size": ("MBS x DP x GA", ("micro_batch_size", "dp", "gradient_accumulation")),
         "num_gpus": ("DP x TP x PP x CP", ("dp", "tp", "pp", "cp")),
     }
-    if any(config[key] is None for _, keys in products.values() for key in keys):
+    factors = {key: [config[name] for name in names] for key, (_, names) in products.items()}
+    if any(None in known for known in factors.values()):
         return
-    for key, (formula, keys) in products.items():
-        factors = [config[name] for name in keys]
-        if config[key] != math.prod(factors):
-            shown = " x ".join(map(str, factors))
-            yield f"{key}: got {config[key]}, wanted {formula} = {shown} = {math.prod(factors)}"
+    for key, (formula, _) in products.items():
+        product = math.prod(factors[key])
+        if config[key] != product:
+            shown = " x ".join(map(str, factors[key]))
+            yield f"{key}: got {config[key]}, wanted {formula} = {shown} = {product}"
 
 
 def tokens_of_experts_add_up(result: Result) -> Iterator[str]:
     """Each layer sends each token of a step to as many experts as the model says; the fullest expert of a step has at
     least the mean, at most each token once, and over all steps at least the share of the one with the most tokens."""
-    found, ran, config = result.get("experts") or {}, result["resolved_config"], result["training_config"]
-    tokens, shares = found.get("tokens"), found.get("fullest_share")
-    experts, chosen, layers = (ran.get(key) for key in ("num_experts", "experts_per_token", "num_layers"))
+    section, ran, config = result.get("experts") or {}, result["resolved_config"], result["training_config"]
+    tokens, shares = section.get("tokens"), section.get("fullest_share")
+    experts, chosen, layers = ran.get("num_experts"), ran.get("experts_per_token"), ran["num_layers"]
     if result["status"] != "ok" or tokens is None or shares is None:
         return
-    if not experts or not chosen or not layers or None in (*tokens, *shares):
+    if not experts or not chosen or not layers or None in tokens or None in shares:
         yield "experts: a number is missing, or the model that ran has none"
         return
     steps = len(result["steps"]) + len(result.get("excluded_steps", {}))
     wanted = steps * config["global_batch_size"] * config["sequence_length"] * layers * chosen
+    least, most = 1 / experts, 1 / chosen
     if len(tokens) != experts or len(shares) != steps:
         yield f"experts: got {len(tokens)} experts and {len(shares)} steps, wanted {experts} and {steps}"
     elif abs(sum(tokens) - wanted) > experts:  # each count is rounded
         yield f"experts: got {sum(tokens):,} tokens, wanted steps x GBS x SL x layers x experts of a token = {wanted:,}"
-    elif not 1 / experts - SHARE_OF_EXPERT <= min(shares) <= max(shares) <= 1 / chosen + SHARE_OF_EXPERT:
-        yield (
-            f"experts: fullest shares of {min(shares):g} to {max(shares):g}, wanted {1 / experts:g} to {1 / chosen:g}"
-        )
+    elif min(shares) < least - SHARE_OF_EXPERT or max(shares) > most + SHARE_OF_EXPERT:
+        yield f"experts: fullest shares of {min(shares):g} to {max(shares):g}, wanted {least:g} to {most:g}"
     elif statistics.fmean(shares) + SHARE_OF_EXPERT < max(tokens) / wanted:
-        most = max(tokens) / wanted
-        yield f"experts: one has {most:g} of all tokens, and the fullest of a step {statistics.fmean(shares):g}"
+        largest, mean = max(tokens) / wanted, statistics.fmean(shares)
+        yield f"experts: one has {largest:g} of all tokens, and the fullest of a step {mean:g}"
 
 
 def requested_settings_ran(result: Result) -> Iterator[str]:
     """Every setting that was read back from the framework has the requested value."""
     asked, ran = result["training_config"], result["resolved_config"]
-    cannot = {"reasons", "init"} if frameworks.of(result["framework"]).ignores_init else {"reasons"}
     for key in asked:
-        if key not in cannot and ran.get(key) is not None and not _is_same(asked[key], ran[key]):
+        if key == "reasons" or (key == "init" and frameworks.of(result["framework"]).ignores_init):
+            continue
+        if ran.get(key) is not None and not _is_same(asked[key], ran[key]):
             yield f"{key}: asked {asked[key]!r}, ran {ran[key]!r}"
 
 
@@ -175,11 +186,13 @@ def summary_leaves_out_the_first_steps_alone(result: Result) -> Iterator[str]:
 def settings_were_read_back(result: Result) -> Iterator[str]:
     """Every setting was read back from the framework; one that was not may differ from the one that ran."""
     ran = result["resolved_config"]
+    if result["status"] != "ok":
+        return
     readable = [key for key in result["training_config"] if key in ran and key != "reasons"]
     unknown = [key for key in readable if ran[key] is None]
-    if result["status"] == "ok" and unknown == readable:
+    if unknown == readable:
         yield "no setting was read back from the framework: what ran may be something else"
-    elif result["status"] == "ok" and unknown:
+    elif unknown:
         yield f"not read back from the framework: {', '.join(unknown)}"
 
 
@@ -212,7 +225,7 @@ SUBJECTS = {
 NOT_ABOUT = ("fusion", "shape", "memory", "recompute_modules")
 """Words of switches that change how a step is computed, not what; not with a word of LOW beside them."""
 BITS = {"fp32": 32, "bf16": 16}
-"""Least number of bits of weights and reduced gradients, by the precision of a training."""
+"""Least number of bits of weights and reduced gradients, by the precision of a training without fp8."""
 LOW = ("fp8", "fp4", "int8", "int4", "mxfp", "nvfp", "e4m3", "e5m2", "float8", "float4")
 """Words that name a precision below 16 bits."""
 
@@ -220,44 +233,59 @@ LOW = ("fp8", "fp4", "int8", "int4", "mxfp", "nvfp", "e4m3", "e5m2", "float8", "
 def extra_settings(result: Result) -> dict[str, tuple[str, Any]]:
     """Return every setting beyond the schema that is on and may change the work: its subject, empty if the name does
     not show it, and its value, by name."""
-    known = {*SECTIONS["resolved_config"], *OPTIONAL_KEYS["resolved_config"], "reasons"}
     found = {}
     for key, value in result["resolved_config"].items():
+        if key in KEYS["resolved_config"] or key == "reasons" or _is_off(value):
+            continue
         name = str(key).lower()
-        is_low = _is_low(name, value)
-        if key not in known and not _is_off(value) and (is_low or not any(word in name for word in NOT_ABOUT)):
-            of_name = (subject for subject, words in SUBJECTS.items() if any(word in name for word in words))
-            found[str(key)] = ("precision" if is_low else next(of_name, ""), value)
+        if _is_low(name, value):
+            found[str(key)] = ("precision", value)
+        elif not _has_word(name, NOT_ABOUT):
+            found[str(key)] = (_subject_of(name), value)
     return found
+
+
+def _subject_of(name: str) -> str:
+    """Return the first subject whose words are in the name of a setting; empty if none is."""
+    for subject, words in SUBJECTS.items():
+        if _has_word(name, words):
+            return subject
+    return ""
 
 
 def extra_settings_agree(result: Result) -> Iterator[str]:
     """Yield a line for each setting beyond the schema that contradicts the recomputation or precision asked for."""
     asked = result["training_config"]
-    least = BITS.get(str(asked.get("precision")), 0)
-    yield from (
-        f"{key}: ran {value}, and precision was asked to be {asked['precision']}"
-        for key in ("parameter_dtype", "gradient_reduce_dtype")
-        if (value := result["resolved_config"].get(key)) and _bits(str(value)) < least
-    )
+    precision = asked.get("precision")
+    for key in ("parameter_dtype", "gradient_reduce_dtype"):
+        dtype = result["resolved_config"][key]
+        if dtype and _bits(dtype) < BITS.get(str(precision), 0):
+            yield f"{key}: ran {dtype}, and precision was asked to be {precision}"
     for key, (subject, value) in extra_settings(result).items():
         if subject == "recompute" and asked.get("recompute") == "none":
             yield f"{key}: ran {value!r}, and recompute was asked to be none"
-        if subject == "precision" and asked.get("precision") in ("bf16", "fp32") and _is_low(key, value):
-            yield f"{key}: ran {value!r}, and precision was asked to be {asked['precision']}"
+        if subject == "precision" and precision in BITS and _is_low(key, value):
+            yield f"{key}: ran {value!r}, and precision was asked to be {precision}"
 
 
 def _is_off(value: Any) -> bool:
-    if isinstance(value, (dict, list)):
-        return all(map(_is_off, value.values() if isinstance(value, dict) else value))
-    return any(value is off or (type(value) is type(off) and value == off) for off in OFF)
+    if isinstance(value, dict):
+        return all(map(_is_off, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_off, value))
+    # by type too, because 0 == False, and 1 layer is not off where False is
+    return any(type(value) is type(off) and value == off for off in OFF)
 
 
 def _bits(dtype: str) -> int:
     """Return the bits of a number of a type: 16 of `torch.bfloat16`, 8 of `float8_e4m3fn`; 32 if the name has none."""
-    found = re.search(r"(?:float|fp|bf|int)(\d+)", dtype.lower())
-    return int(found[1]) if found else 32
+    match = re.search(r"(?:float|fp|bf|int)(\d+)", dtype.lower())
+    return int(match[1]) if match else 32
 
 
 def _is_low(key: str, value: Any) -> bool:
-    return any(word in f"{key} {value}".lower() for word in LOW)
+    return _has_word(f"{key} {value}".lower(), LOW)
+
+
+def _has_word(text: str, words: Iterable[str]) -> bool:
+    return any(word in text for word in words)

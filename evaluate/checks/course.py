@@ -8,8 +8,7 @@ it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -45,37 +44,48 @@ def losses_change(result: Result) -> Iterator[str]:
 def gradients_are_of_real_batches(result: Result) -> Iterator[str]:
     """Yield a line if a gradient norm is 0 or less, if the norm stays at one value, or if many norms are the limit of
     clipping itself and none is above it: they are recorded before clipping."""
-    norms, limit = [norm for norm in result["grad_norms"] if norm is not None], result["training_config"]["clip_grad"]
+    norms, limit = _known(result["grad_norms"]), result["training_config"]["clip_grad"]
     if not is_complete(result):
         return
-    if none := [norm for norm in norms if norm <= 0]:
+    none = [norm for norm in norms if norm <= 0]
+    if none:
         yield f"grad_norms: {len(none)} of {len(norms)} are {none[0]:g}, wanted more than 0"
     count = longest_equal(result["grad_norms"])
+    # a short training is judged too: all of its norms are equal
     if count >= min(EQUAL_IN_A_ROW, max(ENOUGH_NORMS, len(norms))):
         yield f"grad_norms: {count} equal norms in a row; another batch has another gradient"
     if limit and limit > 0 and len(norms) >= ENOUGH_NORMS and max(norms) <= limit * (1 + AT_THE_LIMIT):
-        at_limit = sum(abs(norm - limit) <= AT_THE_LIMIT * limit for norm in norms)
-        if at_limit >= MOST_AT_THE_LIMIT * len(norms):
-            yield f"grad_norms: {at_limit} of {len(norms)} are the limit {limit:g}; norms are recorded before clipping"
+        at_limit = [norm for norm in norms if abs(norm - limit) <= AT_THE_LIMIT * limit]
+        if len(at_limit) >= MOST_AT_THE_LIMIT * len(norms):
+            count = len(at_limit)
+            yield f"grad_norms: {count} of {len(norms)} are the limit {limit:g}; norms are recorded before clipping"
 
 
 def gradients_fit_the_limit(result: Result) -> Iterator[str]:
     """Yield a line if nearly every update is cut to less than a hundredth, so that the norm is not the loss's."""
-    norms, limit = [norm for norm in result["grad_norms"] if norm is not None], result["training_config"]["clip_grad"]
-    if is_complete(result) and limit and limit > 0 and norms and statistics.median(norms) > RUNAWAY * limit:
-        middle = statistics.median(norms)
+    norms, limit = _known(result["grad_norms"]), result["training_config"]["clip_grad"]
+    if not is_complete(result) or not norms or not limit or limit <= 0:
+        return
+    middle = statistics.median(norms)
+    if middle > RUNAWAY * limit:
         yield f"grad_norms: {middle:.3g} in the median, {RUNAWAY:g} times the limit of clipping or more"
 
 
 def learning_rate_is_on(result: Result) -> Iterator[str]:
     """Yield a line if steps ran with a rate of 0 or less, which change nothing, or above the requested one."""
     peak, rates = result["training_config"]["lr"], result["learning_rates"]
-    off = sum(rate is not None and rate <= 0 for rate in rates[1:-1])  # a schedule may begin or end at 0
-    highest = max((rate for rate in rates if rate is not None), default=0.0)
-    if peak and off:
-        yield f"learning_rates: {off} of {len(rates)} steps have a rate of 0, which trains nothing"
-    elif peak and highest > peak * (1 + TOLERANCE):
+    if not peak:
+        return
+    off = [rate for rate in _known(rates[1:-1]) if rate <= 0]  # a schedule may begin or end at 0
+    highest = max(_known(rates), default=0.0)
+    if off:
+        yield f"learning_rates: {len(off)} of {len(rates)} steps have a rate of 0, which trains nothing"
+    elif highest > peak * (1 + TOLERANCE):
         yield f"learning_rates: got {highest:.6g}, the largest one asked is {peak:.6g}"
+
+
+def _known(samples: Sequence[float | None]) -> list[float]:
+    return [sample for sample in samples if sample is not None]
 
 
 def learning_rates_follow_the_schedule(result: Result) -> Iterator[str]:
@@ -94,19 +104,25 @@ def learning_rates_follow_some_schedule(result: Result) -> Iterator[str]:
 def _unlike_the_schedule(result: Result, warm_ups: tuple[WarmUp, ...]) -> Iterator[str]:
     """Yield a line on the step at which the form of the schedule that fits longest ends to fit; none if one fits."""
     config, rates = result["training_config"], result["learning_rates"]
-    peak, least, warm, last = (config[key] for key in ("lr", "min_lr", "warmup_iters", "max_steps"))
-    if None in (peak, least, warm, last, *rates) or not rates or not is_complete(result) or not peak or last <= warm:
+    peak, least, warm, last = config["lr"], config["min_lr"], config["warmup_iters"], config["max_steps"]
+    if not is_complete(result) or not rates or None in (peak, least, warm, last, *rates):
         return
-    steps, best = np.asarray(result["steps"], dtype=float), (-1, 0.0)
-    # a cosine reaches the least rate one step after the last one, or at it; without a warm-up both forms are one
-    for warm_up, late in product(warm_ups, (0, 1)) if warm else ((WARM_UP[0], 0),):
+    if peak == 0 or last <= warm:
+        return
+    steps, ran = np.asarray(result["steps"], dtype=float), np.asarray(rates, dtype=float)
+    longest, asked_there = -1, 0.0
+    # a cosine reaches the least rate one step after the last one, or at it
+    forms = [(warm_up, late) for warm_up in warm_ups for late in (0, 1)]
+    if not warm:  # the forms are one then
+        forms = [(WARM_UP[0], 0)]
+    for warm_up, late in forms:
         progress = np.clip((steps - warm - 1 + late) / (last - warm), 0.0, 1.0)
-        asked = least + (peak - least) * (1 + np.cos(np.pi * progress)) / 2
-        asked = np.where(steps <= warm, peak * warm_up(steps, warm), asked)
-        differs = np.abs(np.asarray(rates, dtype=float) - asked) > TOLERANCE * peak
+        cosine = least + (peak - least) * (1 + np.cos(np.pi * progress)) / 2
+        asked = np.where(steps <= warm, peak * warm_up(steps, warm), cosine)
+        differs = np.abs(ran - asked) > TOLERANCE * peak
         if not differs.any():
             return
         place = int(differs.argmax())
-        best = max(best, (place, float(asked[place])))
-    ran = f"learning_rates: step {result['steps'][best[0]]} ran with {rates[best[0]]:.6g}"
-    yield f"{ran}, the schedule asked for {best[1]:.6g}"
+        longest, asked_there = max((longest, asked_there), (place, float(asked[place])))
+    step, rate = result["steps"][longest], rates[longest]
+    yield f"learning_rates: step {step} ran with {rate:.6g}, the schedule asked for {asked_there:.6g}"

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 
 from evaluate.checks.recorded import is_complete
-from evaluate.metrics.figures import unknown
 from evaluate.metrics.metrics import device_of, utilisation
 from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, Result
 
@@ -18,9 +17,8 @@ MOST_POWER, IDLE_POWER = 1.15, 0.15
 draws 70 W of 700 W)."""
 LEAST_POWER_OF_MFU = 0.9
 """Share of the utilisation that the power must reach: no board yields more per watt than its peak at full power."""
-BOARDS = ("boards", "board_count", "device_count", "num_gpus", "gpus", "gpu_count")
-"""Keys under which `energy_metrics` may count the boards that it covers."""
 _SOME_OF_ALL = re.compile(r"\b(\d{1,6}) of (\d{1,6}) (?:boards|gpus|devices|dies)\b", re.IGNORECASE)
+"""Words by which train/energy/section.py says in `source` how many GPUs an energy is of."""
 
 
 def energy_agrees(result: Result) -> Iterator[str]:
@@ -28,21 +26,22 @@ def energy_agrees(result: Result) -> Iterator[str]:
     trained. `avg_watts` is the sum over all GPUs or the average of one GPU; both are accepted."""
     energy, config, times = result["energy_metrics"], result["training_config"], result["step_times"]
     joules, watts, of_a_token = energy["joules"], energy["avg_watts"], energy["joules_per_token"]
-    trained = len(times) * config["global_batch_size"] * config["sequence_length"]
     if any(value is not None and value <= 0 for value in (joules, watts, of_a_token)):
         yield f"energy: got {joules} J, {watts} W and {of_a_token} J a token, wanted more than 0"
-    elif joules is None or not times or min(times) <= 0:
         return
-    elif of_a_token is not None and joules / of_a_token > trained * (1 + ENERGY_RELATIVE):
+    if joules is None or not times or min(times) <= 0:
+        return
+    trained = len(times) * config["global_batch_size"] * config["sequence_length"]
+    if of_a_token is not None and joules / of_a_token > trained * (1 + ENERGY_RELATIVE):
         yield f"energy: {of_a_token} J a token make {joules / of_a_token:,.0f} tokens, {trained:,} were trained"
     elif watts is not None:
-        made = dict.fromkeys(watts * seconds for seconds in _measured_seconds(result))
-        if not any(
-            _is_near(joules, one * boards, ENERGY_RELATIVE) for one in made for boards in (1, config["num_gpus"])
-        ):
+        possible = [watts * seconds for seconds in _measured_seconds(result)]
+        of_all = [one * config["num_gpus"] for one in possible]
+        if not any(_is_near(joules, one, ENERGY_RELATIVE) for one in possible + of_all):
+            made = " or ".join(f"{one:,.0f} J" for one in dict.fromkeys(possible))
             yield (
-                f"energy: the counter says {joules:,.0f} J, {watts:g} W over the steps make "
-                f"{' or '.join(f'{one:,.0f} J' for one in made)}: they are not of one thing"
+                f"energy: the counter says {joules:,.0f} J, {watts:g} W over the steps make {made}: they are not of "
+                "one thing"
             )
 
 
@@ -55,7 +54,7 @@ def energy_follows_from_its_sources(result: Result) -> Iterator[str]:
     known = [value for value in (counter, power) if value is not None]
     if joules is None:
         return
-    if counter is not None and power is not None and not _is_near(counter, power, ENERGY_RELATIVE):
+    if len(known) == 2 and not _is_near(counter, power, ENERGY_RELATIVE):
         yield f"energy: the counters make {counter:,.0f} J, power over time {power:,.0f} J: they are not of one thing"
     elif known and not any(_is_near(joules, value, ROUNDING) for value in known):
         yield f"energy: got {joules:,.0f} J, wanted {known[0]:,.0f} J, as its source has it"
@@ -67,38 +66,41 @@ def energy_has_two_sources(result: Result) -> Iterator[str]:
     """Yield a line if energy comes from a counter alone or from power alone, so that no second source confirms it."""
     energy = result["energy_metrics"]
     joules, watts = energy["joules"], energy["avg_watts"]
-    sources = [energy[key] for key in ("counter_joules", "integrated_joules") if key in energy]
-    if (joules is not None and sources and None in sources) or (joules is None) != (watts is None):
-        yield f"energy: {'power' if joules is None else 'joules'} from one source, which no other confirms"
+    if joules is None and watts is not None:
+        yield "energy: power from one source, which no other confirms"
+    elif joules is not None:
+        sources = [energy[key] for key in ("counter_joules", "integrated_joules") if key in energy]
+        if watts is None or None in sources:
+            yield "energy: joules from one source, which no other confirms"
 
 
 def energy_covers_the_boards(result: Result) -> Iterator[str]:
     """Yield a line if there is energy or power of other boards than those that trained."""
-    energy, gpus = result["energy_metrics"], result["training_config"]["num_gpus"]
-    known = [(int(energy[key]), gpus) for key in BOARDS if type(energy.get(key)) is int]
-    known += [(int(a), int(b)) for a, b in _SOME_OF_ALL.findall(str(energy["source"]))]
-    other = [(count, trained) for count, trained in known if count != trained]
-    if other and (energy["joules"], energy["avg_watts"]) != (None, None):
-        yield f"energy: of {other[0][0]} boards, and {other[0][1]} trained"
+    energy, trained = result["energy_metrics"], result["training_config"]["num_gpus"]
+    if energy["joules"] is None and energy["avg_watts"] is None:
+        return
+    covered = energy.get("gpu_count")
+    if covered is not None and covered != trained:
+        yield f"energy: of {covered} boards, and {trained} trained"
+        return
+    for some, all_boards in _SOME_OF_ALL.findall(str(energy["source"])):
+        if int(some) != int(all_boards):
+            yield f"energy: of {int(some)} boards, and {int(all_boards)} trained"
+            return
 
 
 def power_fits_the_boards(result: Result) -> Iterator[str]:
-    """Yield a line if the mean power of a board is beyond what it can draw, or below what its work needs.
-
-    The power is that of the joules over the measured steps, else the stored one (of all boards, or of one on average).
-    """
-    energy, device, gpus = result["energy_metrics"], device_of(result), result["training_config"]["num_gpus"]
-    joules, power, times = energy["joules"], energy["avg_watts"], result["step_times"]
-    watts = [power, power / gpus] if power else []
-    if joules and times and min(times) > 0:
-        watts = [joules / seconds / gpus for seconds in _measured_seconds(result)]
+    """Yield a line if the mean power of a board is beyond what it can draw, or below what its work needs."""
+    device, watts = device_of(result), _watts_of_a_board(result)
     if device is None or not is_complete(result) or not watts:
         return
-    limit = max(device.board_power_watts, (result.get("conditions") or {}).get("max_power_cap_watts") or 0.0)
-    mfu = utilisation(result).get("mfu_causal", unknown("%", "")).value or 0.0
-    least = max(IDLE_POWER, LEAST_POWER_OF_MFU * min(1.0, mfu / 100)) * device.board_power_watts
-    if min(watts) > MOST_POWER * limit:
-        yield f"energy: {min(watts):,.0f} W a board; {device.name} draws {limit:g} W at the most"
+    cap = (result.get("conditions") or {}).get("max_power_cap_watts") or 0.0
+    most = max(device.board_power_watts, cap)
+    figure = utilisation(result).get("mfu_causal")
+    share = 0.0 if figure is None or figure.value is None else min(1.0, figure.value / 100)
+    least = max(IDLE_POWER, LEAST_POWER_OF_MFU * share) * device.board_power_watts
+    if min(watts) > MOST_POWER * most:
+        yield f"energy: {min(watts):,.0f} W a board; {device.name} draws {most:g} W at the most"
     elif max(watts) < least:
         yield (
             f"energy: {max(watts):,.0f} W a board; {device.name} needs {least:,.0f} W or more for this work: "
@@ -106,15 +108,34 @@ def power_fits_the_boards(result: Result) -> Iterator[str]:
         )
 
 
+def _watts_of_a_board(result: Result) -> list[float]:
+    """Return what the mean power of a board may be; empty if it is unknown.
+
+    It is that of the joules over the measured steps, else the stored one (of all boards, or of one on average).
+    """
+    energy, gpus, times = result["energy_metrics"], result["training_config"]["num_gpus"], result["step_times"]
+    if energy["joules"] and times and min(times) > 0:
+        return [energy["joules"] / seconds / gpus for seconds in _measured_seconds(result)]
+    power = energy["avg_watts"]
+    return [power, power / gpus] if power else []
+
+
 def _measured_seconds(result: Result) -> list[float]:
-    """Return the seconds of the steps that the joules may be of: the last ones, as many as hold joules /
-    joules_per_token tokens; without joules_per_token, all steps or the steady ones."""
+    """Return the seconds of the steps that the joules may be of.
+
+    They are the last steps, as many as hold joules / joules_per_token tokens; without joules_per_token all steps, or
+    the steady ones.
+    """
     energy, config, times = result["energy_metrics"], result["training_config"], result["step_times"]
-    counts = [len(times), len(times) - (result["performance_metrics"]["warmup_steps_excluded"] or 0)]
     if energy["joules_per_token"]:
         tokens = energy["joules"] / energy["joules_per_token"]
-        counts = [max(1, round(tokens / config["global_batch_size"] / config["sequence_length"]))]
-    return [math.fsum(times[-count:]) for count in counts if count > 0]
+        steps = max(1, round(tokens / config["global_batch_size"] / config["sequence_length"]))
+        return [math.fsum(times[-steps:])]
+    seconds = [math.fsum(times)]
+    skipped = result["performance_metrics"]["warmup_steps_excluded"] or 0
+    if skipped < len(times):
+        seconds.append(math.fsum(times[skipped:]))
+    return seconds
 
 
 def _is_near(a: float, b: float, relative: float) -> bool:

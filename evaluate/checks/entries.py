@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from evaluate.checks import board, clock, consistency, course, energy, limits
-from evaluate.checks.board import copied_runs, overlapping_runs
+from evaluate.checks.board import Line, copied_runs, overlapping_runs
 from evaluate.checks.limits import out_of_range
 from evaluate.inputs import discover, earlier, mlperf_logs
 from evaluate.metrics import profile_file
@@ -45,7 +45,6 @@ REJECTING = (
     course.losses_change,
     course.gradients_are_of_real_batches,
     limits.size_matches_name,
-    board.names_are_plain,
     board.device_is_of_the_platform,
     board.devices_are_counted,
     board.memory_fits,
@@ -87,11 +86,12 @@ class Findings:
 
 @dataclass(frozen=True)
 class Entry:
-    """A readable result with its file and findings."""
+    """A readable result with its file, the path under which reports name it, and its findings."""
 
     path: Path
     result: Result
-    findings: Findings
+    findings: Findings = Findings()
+    """Empty until `checked`."""
 
     @property
     def is_counted(self) -> bool:
@@ -101,54 +101,62 @@ class Entry:
     @property
     def why_not_counted(self) -> str:
         """The reasons given by the trainer and the rules; empty for a counted result."""
-        return "; ".join(filter(None, (self.result["reason"], *self.findings.rejections)))
+        reason = self.result["reason"]
+        reasons = self.findings.rejections if reason is None else (reason, *self.findings.rejections)
+        return "; ".join(reasons)
 
 
 @dataclass(frozen=True)
 class Loaded:
     """Everything found in the folders; `unreadable` holds the files that could not be read, with their errors."""
 
-    entries: tuple[Entry, ...]
-    unreadable: tuple[tuple[Path, str], ...]
+    entries: tuple[Entry, ...] = ()
+    unreadable: tuple[tuple[Path, str], ...] = ()
     probes: Probes = Probes()
     profiles: Profiles = Profiles()
 
 
 def check_result(result: Result) -> Findings:
     """Return the findings of all rules in `result`, which must satisfy the schema (`utils.results.store.read`)."""
-    if unusable := tuple(out_of_range(result)):  # the other rules cannot calculate with such a number
+    unusable = tuple(out_of_range(result))
+    if unusable:  # the other rules cannot calculate with such a number
         return Findings(unusable, is_usable=False)
-    return Findings(
-        rejections=tuple(line for rule in REJECTING for line in rule(result)),
-        warnings=(*result["warnings"], *(line for rule in WARNING for line in rule(result))),
-    )
+    rejections: list[str] = []
+    warnings = list(result["warnings"])
+    for rule in REJECTING:
+        rejections += rule(result)
+    for rule in WARNING:
+        warnings += rule(result)
+    return Findings(tuple(rejections), tuple(warnings))
 
 
-def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
+def checked(results: Sequence[tuple[Path, Result]]) -> tuple[Entry, ...]:
     """Return the entries of results with the findings of the rules on each of them and on all of them together."""
-    findings = [check_result(result) for _, result in found]
-    places = [place for place, one in enumerate(findings) if one.is_usable]
-    for rule in (copied_runs, overlapping_runs):
-        lines = {
-            (place, is_certain): line  # the first of each kind
-            for place, is_certain, line in reversed([*rule([found[place] for place in places])])
-        }
-        for (place, is_certain), line in lines.items():
-            more = ([line], []) if is_certain else ([], [line])
-            findings[places[place]] = findings[places[place]].with_rejections(*more)
-        # a copy is no run of its own, and so overlaps none
-        places = [one for place, one in enumerate(places) if (place, True) not in lines]
-    return [Entry(path, result, one) for (path, result), one in zip(found, findings, strict=True)]
+    findings = [check_result(result) for _, result in results]
+    usable = [place for place, finding in enumerate(findings) if finding.is_usable]
+    copies = _add_lines(findings, usable, copied_runs([results[place] for place in usable]))
+    # a copy is no run of its own, and so overlaps none
+    runs = [place for place in usable if place not in copies]
+    _add_lines(findings, runs, overlapping_runs([results[place] for place in runs]))
+    return tuple(Entry(path, result, finding) for (path, result), finding in zip(results, findings, strict=True))
 
 
-@dataclass
-class Found:
-    """Results with the paths under which reports name them, and the files that could not be read, with their errors."""
+def _add_lines(findings: list[Findings], places: Sequence[int], lines: Iterable[Line]) -> set[int]:
+    """Add to the findings of each result its first rejection and its first warning; return the rejected places.
 
-    results: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
-    unreadable: list[tuple[Path, str]] = field(default_factory=list)
-    probes: Probes = Probes()
-    profiles: Profiles = Profiles()
+    `places` has the place of each result in `findings` by its place in the lines.
+    """
+    added = set()
+    for line in lines:
+        place = places[line.place]
+        if (place, line.is_certain) in added:
+            continue
+        added.add((place, line.is_certain))
+        if line.is_certain:
+            findings[place] = findings[place].with_rejections([line.text])
+        else:
+            findings[place] = findings[place].with_rejections([], [line.text])
+    return {place for place, is_certain in added if is_certain}
 
 
 def load_results(paths: Sequence[Path]) -> Loaded:
@@ -159,40 +167,43 @@ def load_results(paths: Sequence[Path]) -> Loaded:
     return loaded(read_results(paths), paths)
 
 
-def loaded(found: Found, paths: Sequence[Path]) -> Loaded:
-    """Check what was found; raise ResultError, which names `paths`, if it is nothing."""
-    entries = checked(found.results)
-    if not entries and not found.unreadable:
+def loaded(found: Loaded, paths: Sequence[Path]) -> Loaded:
+    """Check what was read; raise ResultError, which names `paths`, if it is nothing."""
+    if not found.entries and not found.unreadable:
         raise store.ResultError(
             f"{', '.join(map(str, paths))}: got no result, wanted train_*.json or benchmark_*.json files; "
             "train first, or name the folder that holds them"
         )
-    return Loaded(tuple(entries), tuple(found.unreadable), found.probes, found.profiles)
+    return replace(found, entries=checked([(entry.path, entry.result) for entry in found.entries]))
 
 
-def read_results(paths: Sequence[Path]) -> Found:
+def read_results(paths: Sequence[Path]) -> Loaded:
     """Read every result below `paths`, without any rule; raise ResultError if a path is missing."""
-    found = Found()
+    unreadable: list[tuple[Path, str]] = []
     for path in paths:
         discover.require_place(path)
-        if path.is_file() and path.suffix != ".json":
+        if path.is_dir():
+            unreadable += discover.files_below(path, discover.PATTERN)[1]
+        elif path.suffix != ".json":
             advice = f"check an archive with --bundle {path}" if path.suffix == ".zip" else "name a folder or a result"
             raise store.ResultError(f"{path}: is no result, wanted a folder or train_*.json; {advice}")
-        found.unreadable += discover.files_below(path, discover.PATTERN)[1] if path.is_dir() else []
     folders = [path for path in paths if path.is_dir()]
-    for path in (*discover.find(paths), *discover.find(folders, earlier.PATTERN), *discover.find_extracted(folders)):
+    results: list[tuple[Path, dict[str, Any]]] = []
+    for path in (*discover.find(paths), *discover.find(folders, earlier.PATTERN), *earlier.find_extracted(folders)):
+        read = earlier.read if earlier.is_named(path) else store.read
         try:
-            found.results.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
+            results.append((path, read(path)))
         except store.ResultError as error:
-            found.unreadable.append((path, str(error)))
+            unreadable.append((path, str(error)))
     of_mlperf, unbelievable = mlperf_logs.results_of(paths)
-    found.results += of_mlperf
-    found.unreadable += unbelievable
-    earlier.number_runs([one for one in found.results if earlier.is_named(one[0])])
-    found.probes, found.profiles = load_probes(paths), load_profiles(paths)
-    for _, result in found.results:
-        attach(result, found.probes)
-    return found
+    results += of_mlperf
+    unreadable += unbelievable
+    earlier.number_runs([(path, result) for path, result in results if earlier.is_named(path)])
+    probes = load_probes(paths)
+    for _, result in results:
+        attach(result, probes)
+    entries = tuple(Entry(path, result) for path, result in results)
+    return Loaded(entries, tuple(unreadable), probes, load_profiles(paths))
 
 
 # Files beside results: probes, and the profiles of jobs, `profiles/<job>/profile.json`.
@@ -200,21 +211,9 @@ def read_results(paths: Sequence[Path]) -> Found:
 
 def load_probes(paths: Iterable[Path]) -> Probes:
     """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
-    ours = (file for file in files_around(paths, PROBES, PROBES) if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
+    files = files_around(paths, PROBES, PROBES)
+    ours = [file for file in files if OUTPUT_LAYOUT.kind_of(file.name) == "probe"]
     return Probes(*_read_each(ours, probe_file.read, ProbeError))
-
-
-def _read_each(
-    paths: Iterable[Path], read: Callable[[Path], Dated], unusable: type[Exception]
-) -> tuple[tuple[Dated, ...], tuple[str, ...]]:
-    """Return what distinct files hold, and the errors of those that `read` refuses by raising `unusable`."""
-    found, errors = [], []
-    for path in discover.distinct(paths):
-        try:
-            found.append(read(path))
-        except unusable as error:
-            errors.append(str(error))
-    return tuple(found), tuple(errors)
 
 
 def load_profiles(paths: Iterable[Path]) -> Profiles:
@@ -223,18 +222,37 @@ def load_profiles(paths: Iterable[Path]) -> Profiles:
     Traces are not read.
     """
     files = files_around(paths, profiling.NAME, f"{profiling.FOLDER}/*/{profiling.NAME}")
-    ours = (file for file in files if file.parent.parent.name == profiling.FOLDER)
+    ours = [file for file in files if file.parent.parent.name == profiling.FOLDER]
     return Profiles(*_read_each(ours, profile_file.read, ProfileError))
+
+
+def _read_each(
+    paths: Iterable[Path], read: Callable[[Path], Dated], unusable: type[Exception]
+) -> tuple[tuple[Dated, ...], tuple[str, ...]]:
+    """Return what distinct files hold, and the errors of those that `read` refuses by raising `unusable`."""
+    contents, errors = [], []
+    for path in discover.distinct(paths):
+        try:
+            contents.append(read(path))
+        except unusable as error:
+            errors.append(str(error))
+    return tuple(contents), tuple(errors)
 
 
 def files_around(paths: Iterable[Path], name: str, beside: str) -> Iterator[Path]:
     """Yield the files of a name below these folders, and those that fit `beside` in their parents, by folder."""
-    for folder in (path if path.is_dir() else path.parent for path in paths):
-        yield from sorted({*discover.files_below(folder, name)[0], *filter(Path.is_file, folder.parent.glob(beside))})
+    for path in paths:
+        folder = path if path.is_dir() else path.parent
+        files = set(discover.files_below(folder, name)[0])
+        files.update(file for file in folder.parent.glob(beside) if file.is_file())
+        yield from sorted(files)
 
 
 def job_name(result: Result, *, with_host: bool = False) -> str:
     """Return `platform/framework model size method [label] [@ host]`, the name of a job in tables."""
     name = f"{result['platform']}/{result['framework']} {result['model']} {result['model_size']} {result['method']}"
-    name += f" [{result['label']}]" if result["label"] else ""
-    return name + (f" @ {result['provenance']['host'] or 'unknown host'}" if with_host else "")
+    if result["label"]:
+        name += f" [{result['label']}]"
+    if with_host:
+        name += f" @ {result['provenance']['host'] or 'unknown host'}"
+    return name

@@ -9,7 +9,7 @@ started it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,9 @@ from evaluate.metrics.metrics import MEMORISED_NATS, last_loss, utilisation
 from utils import frameworks
 from utils.errors import quoted
 from utils.models import TRAITS, ModelSpec, UnknownModelError
+from utils.results.keys import IDENTITY_KEYS, KEYS, SAMPLE_KEYS
 from utils.results.schema import Result
+from utils.settings.keys import ANY
 
 FULL_PERCENT = 100.0
 CLAIM_RELATIVE = 0.02
@@ -45,37 +47,49 @@ _SHAPE = {
 
 def utilisation_is_possible(result: Result) -> Iterator[str]:
     """Yield a line if model FLOP/s, with causal attention, exceed the dense peak or the measured rate."""
-    found = utilisation(result) if result["status"] == "ok" else {}
-    for name, what in (("mfu_causal", "the dense peak"), ("share_of_measured_matmul", "the measured rate")):
-        if (figure := found.get(name)) and (figure.value or 0.0) > FULL_PERCENT:
-            yield f"model FLOP/s: {figure.value:.0f} % of {what}, which cannot be: {figure.how}"
+    if result["status"] != "ok":
+        return
+    figures = utilisation(result)
+    for name, rate in (("mfu_causal", "the dense peak"), ("share_of_measured_matmul", "the measured rate")):
+        figure = figures.get(name)
+        if figure is not None and figure.value is not None and figure.value > FULL_PERCENT:
+            yield f"model FLOP/s: {figure.value:.0f} % of {rate}, which cannot be: {figure.how}"
 
 
 def claimed_utilisation_agrees(result: Result) -> Iterator[str]:
     """Yield a line for each utilisation that a result claims and that does not follow from its samples."""
-    stored, config = result["performance_metrics"], result["training_config"]
+    stored = result["performance_metrics"]
     claims = [key for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if isinstance(stored.get(key), (int, float))]
-    found = utilisation(result) if claims and result["status"] == "ok" else {}
-    for key in claims if result["status"] == "ok" else ():
+    if not claims or result["status"] != "ok":
+        return
+    figures = utilisation(result)
+    for key in claims:
+        value = float(stored[key])
+        # an MFU may be a share or percent
+        possible = [value, value * FULL_PERCENT] if key in MFU_CLAIMS else [value]
         kind, unit = ("mfu", "%") if key in MFU_CLAIMS else ("model_tflops", "TFLOP/s")
-        right, value = found.get(f"{kind}_causal"), float(stored[key])
+        right = figures.get(f"{kind}_causal")
         if right is None or right.value is None:
-            yield f"{key}: says {value:g}, which nothing stands behind: {right.how if right else 'no steady step'}"
-            continue
-        said = [value, value * FULL_PERCENT] if kind == "mfu" else [value]  # a share or percent
-        if not _is_one_of(said, right):
-            in_bf16 = utilisation({**result, "training_config": {**config, "precision": "bf16"}})
-            causes = {
-                "it is by the full-attention formula": _is_one_of([value, value * FULL_PERCENT], found[f"{kind}_full"]),
-                f"it is over the bf16 peak, and this ran in {config['precision']}": kind == "mfu"
-                and any(_is_one_of(said, in_bf16[f"mfu_{name}"]) for name in ("causal", "full")),
-                "the FLOP count or the peak behind it is wrong": True,
-            }
-            cause = next(cause for cause, applies in causes.items() if applies)
+            why = "no steady step" if right is None else right.how
+            yield f"{key}: says {value:g}, which nothing stands behind: {why}"
+        elif not _is_one_of(possible, right):
+            cause = _cause(result, kind, value, possible, figures[f"{kind}_full"])
             yield f"{key}: says {value:g}, attention counted causally makes it {right.value:.1f} {unit}; {cause}"
 
 
-def _is_one_of(values: list[float], wanted: Figure) -> bool:
+def _cause(result: Result, kind: str, value: float, possible: Sequence[float], of_full: Figure) -> str:
+    """Return in words how a wrong utilisation may have come about."""
+    if _is_one_of([value, value * FULL_PERCENT], of_full):
+        return "it is by the full-attention formula"
+    config = result["training_config"]
+    if kind == "mfu":
+        in_bf16 = utilisation({**result, "training_config": config | {"precision": "bf16"}})
+        if _is_one_of(possible, in_bf16["mfu_causal"]) or _is_one_of(possible, in_bf16["mfu_full"]):
+            return f"it is over the bf16 peak, and this ran in {config['precision']}"
+    return "the FLOP count or the peak behind it is wrong"
+
+
+def _is_one_of(values: Sequence[float], wanted: Figure) -> bool:
     right = wanted.value
     return right is not None and any(abs(value - right) <= CLAIM_RELATIVE * abs(right) for value in values)
 
@@ -96,25 +110,38 @@ def size_matches_name(result: Result) -> Iterator[str]:
     other = [key for key in _WIDTHS if ran[key] is not None and ran[key] != getattr(spec, key)]
     for key in other:
         yield f"{key}: {name} has {getattr(spec, key)}, ran {ran[key]}; it is another model"
-    counted, least = ran["parameter_count"], spec.vocab_size
-    padded = range(least, least + VOCABULARY_MULTIPLE * result["training_config"]["tp"] + 1)
-    vocabulary = ran["vocab_size"] if ran["vocab_size"] in padded else least
-    added = {
-        trait.key: True
-        for trait in _OPTIONAL
-        if not trait.makes_another_model and result["resolved_config"].get(trait.key)
-    }
-    wanted = replace(spec, vocab_size=vocabulary, **added).parameter_count
-    if not other and counted is not None and abs(counted - wanted) > COUNT_RELATIVE * wanted:
+    counted = ran["parameter_count"]
+    if other or counted is None:
+        return
+    wanted = _as_built(spec, ran, result["training_config"]["tp"]).parameter_count
+    if abs(counted - wanted) > COUNT_RELATIVE * wanted:
         yield f"parameter_count: {name} has {wanted:,}, ran {counted:,}; it is another model"
 
 
+def _as_built(spec: ModelSpec, ran: Mapping[str, Any], tensor_parallel: int) -> ModelSpec:
+    """Return a model with what a framework may choose: the padding of its vocabulary, and an embedding that the output
+    layer shares."""
+    added = {}
+    for trait in _OPTIONAL:
+        if not trait.makes_another_model and ran.get(trait.key):
+            added[trait.key] = True
+    most = spec.vocab_size + VOCABULARY_MULTIPLE * tensor_parallel
+    vocabulary = ran["vocab_size"]
+    if vocabulary is None or not spec.vocab_size <= vocabulary <= most:
+        vocabulary = spec.vocab_size
+    return replace(spec, vocab_size=vocabulary, **added)
+
+
 def _with_traits(result: Result) -> dict[str, Any]:
-    """Return what ran with the traits that are recorded only where there is one; a framework that tells of biases tells
-    of them too."""
-    ran: dict[str, Any] = result["resolved_config"]
-    traits = {trait.key: ran.get(trait.key) or trait.absent for trait in _OPTIONAL}
-    return ran | (dict.fromkeys(traits) if ran["qkv_bias"] is None else traits)
+    """Return what ran, with the traits that are recorded only where there is one.
+
+    A framework that tells of biases tells of them too, so that a trait that is not there is absent, and not unknown.
+    """
+    ran: dict[str, Any] = dict(result["resolved_config"])
+    is_told = ran["qkv_bias"] is not None
+    for trait in _OPTIONAL:
+        ran[trait.key] = (ran.get(trait.key) or trait.absent) if is_told else None
+    return ran
 
 
 def _named(result: Result, size: str) -> ModelSpec | None:
@@ -138,79 +165,20 @@ def model_matches_name(result: Result) -> Iterator[str]:
 
 def loss_is_of_unseen_data(result: Result) -> Iterator[str]:
     """Yield a line if the last losses are so small that the data must have been seen before."""
-    if result["status"] == "ok" and result["loss_values"] and None not in result["loss_values"]:
-        last = last_loss(result)
-        if last <= MEMORISED_NATS:
-            yield f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"
+    losses = result["loss_values"]
+    if result["status"] != "ok" or not losses or None in losses:
+        return
+    last = last_loss(result)
+    if last <= MEMORISED_NATS:
+        yield f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"
 
 
 # Ranges of the numbers in a result: outside them a number is none of a training, and other rules cannot use it.
-#
-# The limits are far from anything that exists, so that no honest result comes near them. They keep sizes of 0 out of
-# divisions, counts of 1e15 out of loops, and values such as 1e-310 J out of quotients that would be infinite.
 
-Range = tuple[float, float]
-COUNT: Range = (1, 1e9)
-NUMBER: Range = (0, 1e9)
-SPLIT: Range = (1, 4096)
-"""Tensor, pipeline, context and expert parallel sizes: no model has as many layers, heads or experts."""
-SHARE: Range = (0, 1)
-SECONDS: Range = (0, 1e7)
-"""A step of 1e7 seconds takes 116 days."""
-RATE: Range = (0, 1e18)
-ANY: Range = (-1e18, 1e18)
-"""Of every number without a range of its own, whose sign other rules judge with their own words; arithmetic beyond it
-overflows."""
-_SETTINGS: dict[str, Range] = {
-    **dict.fromkeys(("max_steps", "global_batch_size", "micro_batch_size", "sequence_length"), COUNT),
-    **dict.fromkeys(("num_gpus", "gradient_accumulation", "dp"), COUNT),
-    **dict.fromkeys(("tp", "pp", "cp", "ep"), SPLIT),
-    **dict.fromkeys(("lr", "min_lr", "adam_eps", "init_std"), (0, 1e3)),
-    **dict.fromkeys(("beta1", "beta2"), SHARE),
-    "clip_grad": (-1, 1e18),
-    "warmup_iters": NUMBER,
+RANGES = {key: row.limits for key, row in (IDENTITY_KEYS | SAMPLE_KEYS).items()} | {
+    f"{section}.{key}": row.limits for section, rows in KEYS.items() for key, row in rows.items()
 }
-_SECTIONS: dict[str, dict[str, Range]] = {
-    "gpu_info": dict.fromkeys(("device_count", "total_memory_gb", "gpu_cores"), NUMBER),
-    "training_config": _SETTINGS,
-    "resolved_config": _SETTINGS
-    | {
-        "parameter_count": (1, 1e18),
-        **dict.fromkeys(("vocab_size", "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"), COUNT),
-        "num_query_groups": COUNT,
-        **dict.fromkeys(_EXPERTS, NUMBER),
-        "norm_eps": SHARE,
-        "rope_base": (1e-9, 1e18),
-        "parameters_without_weight_decay": RATE,
-        "dataloader_workers": NUMBER,
-    },
-    "performance_metrics": {
-        **dict.fromkeys((f"{name}_step_time_seconds" for name in ("avg", "min", "max", "std")), SECONDS),
-        **dict.fromkeys(("tokens_per_second", "tokens_per_second_per_gpu", "steps_per_second"), RATE),
-        "warmup_steps_excluded": NUMBER,
-    },
-    "memory_metrics": dict.fromkeys(
-        ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "peak_memory_reserved_gb"), NUMBER
-    ),
-    "energy_metrics": dict.fromkeys(("gpu_count", "samples", "sample_hz"), NUMBER),
-    "fingerprint": dict.fromkeys(("token_stream_batches", "epochs"), NUMBER),
-    "experts": {"tokens": RATE, "fullest_share": SHARE},
-    "conditions": {
-        **dict.fromkeys(("gpu_count", "other_processes", "numa_nodes", "busy_before_percent"), NUMBER),
-        **dict.fromkeys((f"{name}power_cap_watts" for name in ("", "default_", "max_")), NUMBER),
-        **dict.fromkeys(("max_sm_clock_mhz", "max_memory_clock_mhz"), NUMBER),
-        **dict.fromkeys(("clock_limit_mhz", "default_clock_limit_mhz"), NUMBER),
-        **dict.fromkeys(("gpu_memory_used_gb", "swap_used_gb", "shared_memory_gb", "locked_memory_gb"), RATE),
-        **dict.fromkeys((f"temperature_{name}_celsius" for name in ("before", "after")), (-300, 1e4)),
-    },
-}
-RANGES: dict[str, Range] = {
-    **dict.fromkeys(("run", "attempt"), COUNT),
-    "step_times": SECONDS,
-    "data_wait_seconds": (-1e7, 1e7),
-    "loss_values": (-1e12, 1e12),
-    "learning_rates": (-1e3, 1e3),
-} | {f"{section}.{key}": limits for section, ranges in _SECTIONS.items() for key, limits in ranges.items()}
+"""Least and largest value by place. A key that the suite does not have gets ANY, whose sign no rule judges."""
 LEAST = 1e-12
 """Below it, and above 0, a loss is no cross entropy, and energy and power are none; their inverse would be infinite."""
 STAGES_WITHOUT_LAYERS = 2
@@ -226,7 +194,7 @@ def out_of_range(result: Result) -> Iterator[str]:
         elif 0 < value < LEAST and key.startswith(("loss_values", "energy_metrics")):
             yield f"{key}: got {value:g}, wanted {LEAST:g} or more"
     stages, layers = result["training_config"]["pp"], result["resolved_config"]["num_layers"]
-    if None not in (stages, layers) and stages > layers + STAGES_WITHOUT_LAYERS:
+    if stages is not None and layers is not None and stages > layers + STAGES_WITHOUT_LAYERS:
         yield f"training_config.pp: got {stages} pipeline stages for {layers} layers, wanted a layer or more in each"
 
 
@@ -236,9 +204,12 @@ def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
         for key, inner in value.items():
             yield from _numbers(inner, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list):
-        numbers = [one for one in value if isinstance(one, (int, float))]
-        ends = (min(numbers), max(numbers)) if numbers else ()
-        for inner in (*ends, *(one for one in value if isinstance(one, (dict, list)))):
-            yield from _numbers(inner, where)
+        numbers = [entry for entry in value if isinstance(entry, (int, float))]
+        if numbers:
+            yield from _numbers(min(numbers), where)
+            yield from _numbers(max(numbers), where)
+        for entry in value:
+            if isinstance(entry, (dict, list)):
+                yield from _numbers(entry, where)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield where, value

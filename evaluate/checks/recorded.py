@@ -36,8 +36,13 @@ def machines(result: Result) -> list[str]:
     One machine may call itself node1, node1.local or NODE1. An address stays whole.
     """
     provenance = result["provenance"]
-    names = [str(host).lower() for host in provenance.get("hosts") or [provenance["host"]] if host]
-    return [name if re.fullmatch(r"[\d.]+|.*:.*", name) else name.partition(".")[0] for name in names]
+    names = []
+    for host in provenance.get("hosts") or [provenance["host"]]:
+        if host:
+            name = str(host).lower()
+            is_address = re.fullmatch(r"[\d.]+|.*:.*", name) is not None
+            names.append(name if is_address else name.partition(".")[0])
+    return names
 
 
 def machine_of(result: Result) -> str:
@@ -47,13 +52,19 @@ def machine_of(result: Result) -> str:
 
 def interval(result: Result) -> tuple[datetime, datetime] | None:
     """Return start and end of a run; None if either is unknown or no time."""
-    start, end = (moment_of(result, key) for key in ("started_utc", "finished_utc"))
-    return (start, end) if start is not None and end is not None else None
+    start, end = moment_of(result, "started_utc"), moment_of(result, "finished_utc")
+    if start is None or end is None:
+        return None
+    return start, end
 
 
 def longest_equal(values: Sequence[object]) -> int:
     """Return the largest number of equal values in a row; unknown ones (None) are equal to nothing."""
-    return max((len(list(same)) for value, same in groupby(values) if value is not None), default=0)
+    longest = 0
+    for value, same in groupby(values):
+        if value is not None:
+            longest = max(longest, len(list(same)))
+    return longest
 
 
 def job_of(result: Result) -> tuple[Any, ...]:
@@ -63,7 +74,7 @@ def job_of(result: Result) -> tuple[Any, ...]:
 
 def grouped(values: Iterable[Value], key_of: Callable[[Value], Key]) -> dict[Key, list[Value]]:
     """Return the values of each key, in their order."""
-    found: dict[Key, list[Value]] = {}
+    groups: dict[Key, list[Value]] = {}
     for value in values:
-        found.setdefault(key_of(value), []).append(value)
-    return found
+        groups.setdefault(key_of(value), []).append(value)
+    return groups

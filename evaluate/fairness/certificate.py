@@ -31,63 +31,22 @@ from evaluate.fairness.items import (
     values,
 )
 from utils.models import TRAITS
+from utils.results.keys import names_of
 from utils.results.schema import Result
-from utils.settings.keys import Part, in_results
 from utils.settings.profiling import NO_PROFILE
 
-
-def _names_of(part: Part) -> dict[str, str]:
-    """Return the names of the settings of one part of a certificate, by their key in results."""
-    return {place.key: place.name for place in in_results().values() if place.part == part}
-
-
-MODEL = {
-    "parameter_count": "number of parameters",
-    "vocab_size": "vocabulary",
-    "num_layers": "layers",
-    "hidden_size": "hidden size",
-    "ffn_hidden_size": "feed-forward size",
-    "num_attention_heads": "attention heads",
-    "num_query_groups": "query groups",
-    "norm_eps": "norm epsilon",
-    "qkv_bias": "QKV bias",
-    "rope_base": "rotary base",
-    "rope_scaling": "rotary scaling",
-    "sliding_window": "attention window",
-} | _names_of("model")
-WORK = _names_of("work") | {"parameters_without_weight_decay": "parameters without weight decay"} | _names_of("seed")
-LAYOUT = {"num_gpus": "number of GPUs"} | _names_of("layout")
+MODEL = names_of("model")
+WORK = names_of("work") | names_of("seed")
+LAYOUT = names_of("layout")
 """Part of the work in the track `equal`; in `best` each side has its own."""
-ONLY_IF_TRUE = {
-    "routing": "routing",
-    "router_dtype": "precision of the router",
-} | {trait.key: trait.name for trait in TRAITS if not trait.is_always_recorded}
+ONLY_IF_TRUE = names_of("trait")
 """Part of the model; `resolved_config` holds the key only of a model with the trait, and two sides without it give no
 item."""
 FLOAT32_PRODUCTS = "products of float32"
 """Item on TF32 (`high`) against IEEE float32 (`highest`), of trainings in fp32 only."""
-MEANS = _names_of("means") | {
-    "optimizer": "optimizer class",
-    "distributed_optimizer": "distributed optimizer",
-    "parameter_dtype": "parameter type",
-    "gradient_reduce_dtype": "type of reduced gradients",
-    "overlap_grad_reduce": "overlap of gradient reduction",
-    "overlap_param_gather": "overlap of parameter gather",
-    "attention_backend": "attention",
-    "layer_implementation": "layers by",
-    "fused_ops": "fused operations",
-    "dataloader_workers": "loader workers",
-}
+MEANS = names_of("means")
 """How a framework does the work: may differ between frameworks; inside one, `equal` wants it the same."""
-DATA = {
-    "dataset_bin_sha256": "data",
-    "dataset_idx_sha256": "index of the data",
-    "epochs": "passes over the data",
-    "token_stream_sha256": "tokens of the first batches in order",
-    "tokenizer_sha256": "tokenizer",
-    "model_config_sha256": "model configuration",
-    "initial_weights_sha256": "initial weights",
-}
+DATA = names_of("data")
 
 
 MAY_BE_NONE = tuple(trait.key for trait in TRAITS if trait.absent is None)

@@ -115,7 +115,8 @@ def _events(item: Item, sides: Conditions, note: str) -> Item:
 
 
 def _power_cap(section: Section) -> _Condition:
-    cap, default, most = (section.get(f"{name}power_cap_watts") for name in ("", "default_", "max_"))
+    cap, default = section.get("power_cap_watts"), section.get("default_power_cap_watts")
+    most = section.get("max_power_cap_watts")
     if cap is None:
         return _unknown(section, "power_cap_watts")
     if default and abs(cap - default) > TOLERANCE * default:

@@ -1,11 +1,11 @@
 """The tables of runs and of steps as pandas DataFrames, with a dtype for each column that has a missing value.
 
-The columns of a run: one documented way from the nested keys of a result to flat names with a dtype each.
-
 A key of a section is a column of its own name (`tokens_per_second_per_gpu`). If a section before it has the same key,
 the section's name stands in front of it (`resolved_config.precision`, because `training_config` has `precision` too).
 It also does so for keys of `conditions` and `repeats`, and for keys that the schema does not have. A nested object adds
 its own keys: `provenance.framework_versions.torch`. A list becomes one text.
+
+pandas.json_normalize is not used: beside a missing value it makes whole numbers floats, which hold no more than 2^53.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ from evaluate.metrics import metrics
 from evaluate.metrics.steady import of_result, step_times, tokens_per_second_per_gpu
 from utils import redact
 from utils.own_files import content_of
-from utils.results.schema import IDENTITY, OPTIONAL_SECTIONS, SAMPLES, SECTIONS, Result, time_of
+from utils.results.keys import IDENTITY_KEYS, KEYS, SAMPLE_KEYS, SECTIONS_OF_SOME, UTC
+from utils.results.schema import Result, time_of
 from utils.settings.keys import Number
 
 TEXT, INTEGER, FLOAT, BOOLEAN, TIME = "string", "Int64", "float64", "boolean", "datetime64[us, UTC]"
 """Dtypes of pandas. Each of them has a value for what is missing: NA, NaN or NaT."""
-TIMES = ("started_utc", "finished_utc")
 JUDGED = {"file": TEXT, "is_counted": BOOLEAN, "why_not_counted": TEXT, "check_warnings": TEXT}
 """First columns: the place of the result, whether a comparison counts it, and the warnings of the rules."""
 MEASURED = {
@@ -43,90 +42,87 @@ MEASURED = {
 STATUS = {"status": TEXT, "reason": TEXT, "source": TEXT, "recorded_steps": INTEGER, "excluded_steps": INTEGER}
 REASONS = "reasons"
 """Last column: JSON of the reasons that a result gives for its missing values, by column."""
-_SKIPPED = {"schema_version", REASONS, *SAMPLES, *IDENTITY, *STATUS}
-_KINDS: dict[Any, str] = {str: TEXT, int: INTEGER, bool: BOOLEAN, Number: FLOAT}
-_OF_VALUES: dict[frozenset[type], str] = {
+_SKIPPED = {"schema_version", REASONS, *SAMPLE_KEYS, *IDENTITY_KEYS, *STATUS}
+_DTYPES: dict[Any, str] = {str: TEXT, int: INTEGER, bool: BOOLEAN, Number: FLOAT, list: TEXT}
+_DTYPES_OF_VALUES = {
     frozenset({bool}): BOOLEAN,
     frozenset({int}): INTEGER,
-    **dict.fromkeys((frozenset({float}), frozenset({int, float})), FLOAT),
+    frozenset({float}): FLOAT,
+    frozenset({int, float}): FLOAT,
 }
 """Dtypes by the types of all values of a column; any others are texts."""
-_SECTIONS = {**SECTIONS, **OPTIONAL_SECTIONS}
 
 
 @lru_cache
 def names() -> Mapping[tuple[str, str], str]:
-    """Return the column of each (section, key) of the schema, in the order of the table."""
-    found: dict[tuple[str, str], str] = {}
-    taken = {*JUDGED, *MEASURED, *IDENTITY, *STATUS, REASONS}
-    for section, keys in _SECTIONS.items():
-        for key in keys:
-            is_own = key not in taken and section in SECTIONS
-            found[section, key] = key if is_own else f"{section}.{key}"
-            taken.add(found[section, key])
-    return found
+    """Return the column of each (section, key) that every result of its age has, in the order of the table."""
+    columns: dict[tuple[str, str], str] = {}
+    taken = {*JUDGED, *MEASURED, *IDENTITY_KEYS, *STATUS, REASONS}
+    for section, rows in KEYS.items():
+        for key, row in rows.items():
+            if row.is_optional:
+                continue
+            is_free = key not in taken and section not in SECTIONS_OF_SOME
+            columns[section, key] = key if is_free else f"{section}.{key}"
+            taken.add(columns[section, key])
+    return columns
 
 
 @lru_cache
 def dtypes() -> Mapping[str, str]:
     """Return the dtype of each column that every table has; a result may add others, such as library versions."""
-    found = {**JUDGED, **{key: _KINDS[kind] for key, kind in IDENTITY.items()}, **STATUS, **MEASURED}
-    for (section, key), name in names().items():
-        kind = _SECTIONS[section][key]
-        if key in TIMES:
-            found[name] = TIME
-        elif kind is not dict:
-            found[name] = _KINDS.get(kind, TEXT)
-    return found | {REASONS: TEXT}
+    dtypes = {**JUDGED, **{key: _DTYPES[row.kind] for key, row in IDENTITY_KEYS.items()}, **STATUS, **MEASURED}
+    for (section, key), column in names().items():
+        row = KEYS[section][key]
+        if row.unit == UTC:
+            dtypes[column] = TIME
+        elif row.kind is not dict:
+            dtypes[column] = _DTYPES[row.kind]
+    return dtypes | {REASONS: TEXT}
 
 
 def cells(result: Result) -> dict[str, Any]:
-    """Return the values of a result by column; missing ones are None or left out, times are datetimes of UTC."""
-    known = {key: result.get(key) for key in (*IDENTITY, "status", "reason")}
-    known |= {
-        "source": result.get("source", "recorder"),
-        "recorded_steps": len(result["steps"]),
-        "excluded_steps": len(result.get("excluded_steps") or ()),
-    }
-    others: dict[str, Any] = {}
+    """Return the known values of a result by column; times are datetimes of UTC."""
+    row: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for section, value in result.items():
-        if section in _SECTIONS:
-            for key, one in value.items():
-                name = names().get((section, key), "")
-                if name in TIMES:
-                    known[name], why = _time(one)
-                    reasons |= {name: why} if why else {}
-                elif name in dtypes():
-                    known[name] = next(iter(_flat("", one).values()))
-                elif key == "reasons":
-                    reasons |= {names().get((section, about), f"{section}.{about}"): why for about, why in one.items()}
-                else:
-                    others |= _flat(f"{section}.{key}", one)
+        if section in KEYS:
+            for key, inner in value.items():
+                if key == "reasons":
+                    for about, why in inner.items():
+                        reasons[names().get((section, about), f"{section}.{about}")] = why
+                    continue
+                column = names().get((section, key))
+                row |= _flat(column if column in dtypes() else f"{section}.{key}", inner)
         elif section not in _SKIPPED:
-            others |= _flat(
-                section if isinstance(value, Mapping) or section not in dtypes() else f"other.{section}", value
-            )
-    text = json.dumps(reasons, ensure_ascii=False, sort_keys=True) if reasons else None
-    others = {name: value for name, value in others.items() if value is not None and name not in dtypes()}
-    return known | others | {REASONS: text}
+            # a key of a later version does not take the place of a column of this one
+            is_taken = section in dtypes() and not isinstance(value, Mapping)
+            row |= _flat(f"other.{section}" if is_taken else section, value)
+    for column in dtypes():
+        if dtypes()[column] == TIME and row.get(column) is not None:
+            try:
+                row[column] = time_of(row[column])
+            except (ValueError, OverflowError):
+                reasons[column] = f"got {row.pop(column)!r}, which is no time"
+    row |= {key: result.get(key) for key in (*IDENTITY_KEYS, "status", "reason")}
+    row["source"] = result.get("source", "recorder")
+    row["recorded_steps"] = len(result["steps"])
+    row["excluded_steps"] = len(result.get("excluded_steps") or ())
+    if reasons:
+        row[REASONS] = json.dumps(reasons, ensure_ascii=False, sort_keys=True)
+    return {column: value for column, value in row.items() if value is not None}
 
 
 def _flat(name: str, value: Any) -> dict[str, Any]:
     """Return a value as cells: an object by its keys, a list as one text."""
     if isinstance(value, Mapping):
-        return {column: one for key, inner in value.items() for column, one in _flat(f"{name}.{key}", inner).items()}
+        row: dict[str, Any] = {}
+        for key, inner in value.items():
+            row |= _flat(f"{name}.{key}", inner)
+        return row
     if isinstance(value, list):
-        return {name: "; ".join(one if isinstance(one, str) else json.dumps(one) for one in value) or None}
+        return {name: "; ".join(entry if isinstance(entry, str) else json.dumps(entry) for entry in value) or None}
     return {name: value}
-
-
-def _time(text: str | None) -> tuple[Any, str]:
-    """Return a time, or None with the reason if a text cannot be read as one."""
-    try:
-        return time_of(text) if text else None, ""
-    except (ValueError, OverflowError):
-        return None, f"got {text!r}, which is no time"
 
 
 Copies = Sequence[tuple[Entry, Entry]]
@@ -142,76 +138,94 @@ SAMPLE_COLUMNS = {
     "learning_rate": "learning_rates",
 }
 """Columns of a step, and the lists of a result that they come from."""
-STEPS = {
-    **{"file": TEXT, "is_counted": BOOLEAN},
-    **JOIN,
-    **dict.fromkeys(SAMPLE_COLUMNS, FLOAT),
-    **{"step": INTEGER, "is_steady": BOOLEAN},
-}
+STEPS = (
+    {"file": TEXT, "is_counted": BOOLEAN}
+    | JOIN
+    | dict.fromkeys(SAMPLE_COLUMNS, FLOAT)
+    | {"step": INTEGER, "is_steady": BOOLEAN}
+)
 """Dtype of each column of the table of steps."""
 
 
 def runs(entries: Sequence[Entry], copies: Copies = ()) -> Any:
     """Return the DataFrame of runs: the columns of the schema in their order, then those of these results alone."""
-    found = [_run(entry, entry.is_counted, entry.why_not_counted) for entry in entries]
-    found += [_run(copy, False, f"a copy of {first.path}") for copy, first in copies]
-    found.sort(key=lambda row: str(row["file"]))
-    others = sorted({name for row in found for name in row} - set(dtypes()))
-    types = {name: {type(value) for row in found if (value := row.get(name)) is not None} for name in others}
-    kinds = dict(dtypes()) | {name: _OF_VALUES.get(frozenset(known), TEXT) for name, known in types.items()}
-    kinds[REASONS] = kinds.pop(REASONS)
-    return _frame({name: [row.get(name) for row in found] for name in kinds}, kinds)
+    rows = [_run(entry, entry.is_counted, entry.why_not_counted) for entry in entries]
+    rows += [_run(copy, False, f"a copy of {first.path}") for copy, first in copies]
+    rows.sort(key=lambda row: str(row["file"]))
+    types: dict[str, set[type]] = {}
+    for row in rows:
+        for column, value in row.items():
+            if column not in dtypes():
+                types.setdefault(column, set()).add(type(value))
+    wanted = dict(dtypes()) | {name: _DTYPES_OF_VALUES.get(frozenset(types[name]), TEXT) for name in sorted(types)}
+    wanted[REASONS] = wanted.pop(REASONS)  # the last one
+    return _frame(rows, wanted)
 
 
 def steps(entries: Sequence[Entry], copies: Copies = ()) -> Any:
     """Return the DataFrame of steps, in the order of the table of runs and of the steps of each."""
+    import pandas
+
     counted = {id(entry) for entry in entries if entry.is_counted}
-    columns: dict[str, list[Any]] = {name: [] for name in STEPS}
-    for entry in sorted([*entries, *(copy for copy, _ in copies)], key=lambda one: str(one.path)):
-        result, is_counted, count = entry.result, id(entry) in counted, len(entry.result["steps"])
+    frames = []
+    for entry in sorted([*entries, *(copy for copy, _ in copies)], key=lambda entry: str(entry.path)):
+        result, is_counted = entry.result, id(entry) in counted
+        frame = pandas.DataFrame({column: result[key] for column, key in SAMPLE_COLUMNS.items()}, dtype=object)
+        for key in JOIN:
+            frame[key] = result[key]
+        frame["file"], frame["is_counted"] = str(entry.path), is_counted
         part = of_result(result) if is_counted else None
-        same = {"file": str(entry.path), "is_counted": is_counted} | {key: result[key] for key in JOIN}
-        lists: dict[str, Iterable[Any]] = {column: repeat(value, count) for column, value in same.items()}
-        lists |= {column: result[key] for column, key in SAMPLE_COLUMNS.items()}
-        lists["is_steady"] = [place >= part.first if part else None for place in range(count)]
-        for column, values in lists.items():
-            columns[column] += values
-    return _frame(columns, STEPS)
+        frame["is_steady"] = None if part is None else frame.index >= part.first
+        frames.append(_typed(frame, STEPS))
+    return pandas.concat(frames, ignore_index=True)
 
 
 def _run(entry: Entry, is_counted: bool, why: str) -> dict[str, Any]:
-    warnings = "; ".join(entry.findings.warnings) or None
-    judged = dict(zip(JUDGED, (str(entry.path), is_counted, why or None, warnings), strict=True))
-    return cells(entry.result) | judged | (_measured(entry) if is_counted else {})
+    row = cells(entry.result)
+    row["file"], row["is_counted"] = str(entry.path), is_counted
+    if why:
+        row["why_not_counted"] = why
+    if entry.findings.warnings:
+        row["check_warnings"] = "; ".join(entry.findings.warnings)
+    return row | _measured(entry.result) if is_counted else row
 
 
-def _measured(entry: Entry) -> dict[str, Any]:
-    result, times = entry.result, step_times(entry.result)
-    utilisation = metrics.utilisation(result).get("mfu_causal")
-    losses = result["loss_values"]
-    return {
+def _measured(result: Result) -> dict[str, Any]:
+    times, losses = step_times(result), result["loss_values"]
+    figure = metrics.utilisation(result).get("mfu_causal")
+    row = {
         "steady_tokens_per_second_per_gpu": tokens_per_second_per_gpu(result),
-        "steady_step_time_seconds": statistics.fmean(times) if times else None,
-        "steady_steps": len(times) or None,
-        "model_flops_utilization_percent": utilisation.value if utilisation else None,
-        "last_loss_nats_per_token": metrics.last_loss(result) if losses and None not in losses else None,
+        "model_flops_utilization_percent": None if figure is None else figure.value,
     }
+    if times:
+        row["steady_step_time_seconds"] = statistics.fmean(times)
+        row["steady_steps"] = len(times)
+    if losses and None not in losses:
+        row["last_loss_nats_per_token"] = metrics.last_loss(result)
+    return row
 
 
-def _frame(columns: Mapping[str, list[Any]], kinds: Mapping[str, str]) -> Any:
+def _frame(rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str]) -> Any:
+    """Return the rows as a DataFrame of these columns; what a row lacks is missing."""
     import pandas
 
-    return pandas.DataFrame({name: _series(values, kinds[name]) for name, values in columns.items()})
+    return _typed(pandas.DataFrame(rows, dtype=object), dtypes)
 
 
-def _series(values: list[Any], kind: str) -> Any:
+def _typed(frame: Any, dtypes: Mapping[str, str]) -> Any:
+    """Return a table of objects with these columns, in their order, of these dtypes."""
     import pandas
 
-    if kind == TIME:
-        return pandas.to_datetime(pandas.Series(values, dtype="object"), utc=True).astype(kind)
-    if kind == TEXT:
-        values = [value if value is None or isinstance(value, str) else str(value) for value in values]
-    return pandas.Series(values, dtype=kind)
+    frame = frame.reindex(columns=list(dtypes))
+    columns = {}
+    for name, dtype in dtypes.items():
+        column = frame[name]
+        if dtype == TIME:
+            column = pandas.to_datetime(column, utc=True)
+        elif dtype == TEXT:
+            column = column.map(str, na_action="ignore")
+        columns[name] = column.astype(dtype)
+    return pandas.DataFrame(columns)
 
 
 # CSV and Parquet files of a table, and the recognition of those that the suite wrote, which needs neither package.

@@ -255,13 +255,6 @@ def test_copies_and_runs_that_shared_their_gpus_are_rejected_and_honest_runs_are
         assert (verdict == "REJECTED", words in reason) == (bool(words), True), reason
 
 
-@pytest.mark.parametrize(("joules", "is_said"), [(57123.4567, True), (57000.0, False)])
-def test_equal_energy_to_the_last_digit_is_marked(tmp_path: Path, joules: float, is_said: bool) -> None:
-    results = [run("nvd", number, energy_metrics__joules=joules) for number in (1, 2)]
-    said = ["".join(["J", "of", "train"]) in reason for _, reason in validated(tmp_path, results)]
-    assert said == [False, is_said]
-
-
 def test_the_copies_of_a_run_leave_too_few_runs_for_a_word(tmp_path: Path) -> None:
     copies = [*copied(), copied(number=3)[1]]
     verdict = one_verdict(tmp_path, [*copies, *runs("amd", 0.8)])

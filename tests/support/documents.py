@@ -27,7 +27,9 @@ from utils.frameworks import FRAMEWORKS, VENDOR_OF
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.models import NAMES, get
 from utils.results import schema
+from utils.results.keys import IDENTITY_KEYS, KEYS
 from utils.settings.config import ROOT, RunConfig, load
+from utils.settings.keys import Number
 
 FOLDER = ROOT / "docs" / "generated"
 SCHEMA = FOLDER / "result.schema.json"
@@ -209,29 +211,24 @@ def gallery(folder: Path = RESULTS) -> str:
 def result_schema() -> str:
     """Return result.schema.json, which has what JSON Schema can say: rules between keys are in utils/results/schema.py.
 
-    A value of a section may be null, with its reason in `reasons`, or absent in a result of an earlier version.
+    The description of a key is its unit. A value of a section may be null, with its reason in `reasons`, or absent in a
+    result of an earlier version.
     """
-    sections = {**schema.SECTIONS, **schema.OPTIONAL_SECTIONS}
     reasons = {"type": "object", "additionalProperties": {"type": "string"}}
-    objects = {
-        name: {
-            "type": "object",
-            "properties": {
-                "reasons": reasons,
-                **{
-                    key: {"type": [*_json_types(kind), "null"]}
-                    for key, kind in (keys | schema.OPTIONAL_KEYS.get(name, {})).items()
-                },
-            },
-        }
-        for name, keys in sections.items()
-    }
+    objects = {}
+    for section, rows in KEYS.items():
+        properties = {"reasons": reasons}
+        for key, declared in rows.items():
+            properties[key] = {"type": [*_json_types(declared.kind), "null"]}
+            if declared.unit:
+                properties[key]["description"] = declared.unit
+        objects[section] = {"type": "object", "properties": properties}
     found = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Result of one run",
-        "description": "Made from utils/results/schema.py; `./tprimat validate` also checks the rules between keys.",
+        "description": "Made from utils/results/keys.py; `./tprimat validate` also checks the rules between keys.",
         "type": "object",
-        "required": ["schema_version", "status", *schema.IDENTITY, *schema.SECTIONS, *schema.SAMPLES],
+        "required": ["schema_version", "status", *IDENTITY_KEYS, *schema.SECTIONS, *schema.SAMPLES],
         "properties": {
             "schema_version": {"const": schema.SCHEMA_VERSION},
             "status": {"enum": [*schema.STATUSES]},
@@ -239,7 +236,7 @@ def result_schema() -> str:
             "warnings": {"type": "array", "items": {"type": "string"}},
             "source": {"enum": [*schema.SOURCES]},
             "excluded_steps": reasons,
-            **{key: {"type": _json_types(kind)} for key, kind in schema.IDENTITY.items()},
+            **{key: {"type": _json_types(declared.kind)} for key, declared in IDENTITY_KEYS.items()},
             "steps": {"type": "array", "items": {"type": "integer", "minimum": 1}},
             **{key: {"type": "array", "items": {"type": ["number", "null"]}} for key in schema.SAMPLE_DIGITS},
             **objects,
@@ -250,9 +247,7 @@ def result_schema() -> str:
 
 def _json_types(kind: type | tuple[type, ...]) -> list[str]:
     names = {str: "string", bool: "boolean", dict: "object", list: "array", int: "integer", float: "number"}
-    return (
-        ["number"] if kind == schema.Number else [names[one] for one in (kind if isinstance(kind, tuple) else (kind,))]
-    )
+    return ["number"] if kind == Number else [names[one] for one in (kind if isinstance(kind, tuple) else (kind,))]
 
 
 def write_first_report(folder: Path, *options: str, jobs: Sequence[str] = FIRST_JOBS) -> None:

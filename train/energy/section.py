@@ -34,15 +34,16 @@ from train.energy.sampler import Header, NodeSamples, SampleFileError, path_of, 
 from train.job.job import Job
 from train.job.recorder import CLOCK_KEY, shift_seconds
 from train.machine.gpu_state import largest
+from utils.results.keys import KEYS as RESULT_KEYS
 from utils.results.performance import warmup_steps
-from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS, Result
+from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, Result
 
 Section = dict[str, Any]
 """`energy_metrics`, or a part of it."""
 LEAST_SECONDS = 10.0
 """Counters and power are renewed every 0.1 s, and some devices average power over up to 1 s (Yang et al., "Part-time
 Power Measurements", arXiv 2312.02741): in a shorter interval, counter and power differ although both are right."""
-KEYS = (*SECTIONS["energy_metrics"], *OPTIONAL_KEYS["energy_metrics"])
+KEYS = tuple(RESULT_KEYS["energy_metrics"])
 NOT_THE_WALL = "not the wall"
 NO_GPU, NOT_REPORTED = "no GPU", "the devices do not report it"
 

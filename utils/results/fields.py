@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,10 +44,13 @@ def checked(
     """
     if not isinstance(content, dict):
         raise error(f"{where}: got {quoted(content)}, wanted an object{advice}")
+    values = {}
     for key, rule in wanted.items():
-        if not rule.is_good(content.get(key)):
-            raise error(f"{where}: {key}: got {quoted(content.get(key))}, wanted {rule.words}{advice}")
-    return {key: rule.convert(content.get(key)) for key, rule in wanted.items()}
+        value = content.get(key)
+        if not rule.is_good(value):
+            raise error(f"{where}: {key}: got {quoted(value)}, wanted {rule.words}{advice}")
+        values[key] = rule.convert(value)
+    return values
 
 
 def is_number(value: Any) -> bool:
@@ -68,14 +70,26 @@ def is_digest(value: Any) -> bool:
 
 def is_time(value: Any) -> bool:
     """Check for a time in UTC."""
-    with suppress(ValueError):
-        return is_text(value) and time_of(value) is not None
-    return False
+    if not is_text(value):
+        return False
+    try:
+        time_of(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_from_zero(value: Any) -> bool:
+    return is_number(value) and value >= 0
+
+
+def _is_above_zero(value: Any) -> bool:
+    return is_number(value) and value > 0
 
 
 TEXT = Wanted(is_text, "a text")
-FROM_ZERO = Wanted(lambda value: is_number(value) and value >= 0, "a number from 0", float)
-ABOVE_ZERO = Wanted(lambda value: is_number(value) and value > 0, "a number above 0", float)
+FROM_ZERO = Wanted(_is_from_zero, "a number from 0", float)
+ABOVE_ZERO = Wanted(_is_above_zero, "a number above 0", float)
 WHOLE = Wanted(lambda value: is_whole(value, 1, LARGEST_COUNT), "a whole number from 1")
 OBJECT = Wanted(lambda value: isinstance(value, dict), "an object")
 LIST = Wanted(lambda value: isinstance(value, list), "a list")

@@ -18,33 +18,46 @@ def gathered(said: Iterable[tuple[str, str]]) -> list[str]:
 
     `said` has the name of a job and a line of it; a job that says a line twice counts once.
     """
-    kinds: dict[str, list[tuple[str, str]]] = {}
+    lines: dict[str, list[str]] = {}
+    jobs: dict[str, set[str]] = {}
     for job, line in said:
-        kinds.setdefault(_NUMBER.sub(_kind, line), []).append((job, line))
-    return [f"{_merged([line for _, line in found])} ({_jobs(found)})" for found in kinds.values()]
+        kind = _NUMBER.sub(_unit_alone, line)
+        lines.setdefault(kind, []).append(line)
+        jobs.setdefault(kind, set()).add(job)
+    texts = []
+    for kind, same in lines.items():
+        count = len(jobs[kind])
+        texts.append(f"{_merged(same)} (1 job)" if count == 1 else f"{_merged(same)} ({count} jobs)")
+    return texts
 
 
-def _kind(match: re.Match[str]) -> str:
+def _unit_alone(match: re.Match[str]) -> str:
     return f"# {match['unit']}" if match["unit"] else "#"
-
-
-def _jobs(found: list[tuple[str, str]]) -> str:
-    count = len({job for job, _ in found})
-    return f"{count} job{'' if count == 1 else 's'}"
 
 
 def _merged(lines: list[str]) -> str:
     """Return the first line with the numbers of all of them; all have the same places of numbers."""
-    places = zip(*([match[0] for match in _NUMBER.finditer(line)] for line in lines), strict=True)
-    merged = iter([_of_place(list(dict.fromkeys(numbers))) for numbers in places])
-    return _NUMBER.sub(lambda _: next(merged), lines[0])
+    numbers_of_lines = [[match[0] for match in _NUMBER.finditer(line)] for line in lines]
+    texts = [_of_place(list(dict.fromkeys(numbers))) for numbers in zip(*numbers_of_lines, strict=True)]
+    first = lines[0]
+    # from the end, so that a longer text does not move the places before it
+    for match, text in reversed(list(zip(_NUMBER.finditer(first), texts, strict=True))):
+        first = first[: match.start()] + text + first[match.end() :]
+    return first
 
 
 def _of_place(numbers: list[str]) -> str:
+    """Return different numbers of one place in words: a range of quantities with a unit, a list of others."""
     if len(numbers) == 1:
         return numbers[0]
-    by_size = sorted(numbers, key=lambda text: float(text.split(" ")[0].replace(",", "")))
+    by_size = sorted(numbers, key=_size)
     low, _, unit = by_size[0].partition(" ")
     if unit:
         return f"{low} to {by_size[-1]}"
-    return ", ".join([*by_size[:MOST_LISTED], *(["..."] if len(by_size) > MOST_LISTED else [])])
+    if len(by_size) > MOST_LISTED:
+        by_size = [*by_size[:MOST_LISTED], "..."]
+    return ", ".join(by_size)
+
+
+def _size(number: str) -> float:
+    return float(number.partition(" ")[0].replace(",", ""))

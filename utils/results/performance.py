@@ -15,8 +15,14 @@ from typing import Any
 MAX_DATA_WAIT_FRACTION = 0.01
 """Above this share of a step the data loader limits the speed, and the result has a warning."""
 KEYS = (
-    *("avg_step_time_seconds", "min_step_time_seconds", "max_step_time_seconds", "std_step_time_seconds"),
-    *("tokens_per_second", "tokens_per_second_per_gpu", "steps_per_second", "warmup_steps_excluded"),
+    "avg_step_time_seconds",
+    "min_step_time_seconds",
+    "max_step_time_seconds",
+    "std_step_time_seconds",
+    "tokens_per_second",
+    "tokens_per_second_per_gpu",
+    "steps_per_second",
+    "warmup_steps_excluded",
 )
 DATA_WAIT = "data: waiting for samples took"
 """First words of that warning."""
@@ -27,7 +33,9 @@ def warmup_steps(total_steps: int) -> int:
 
     Iteration 1 compiles and allocates, and newer frameworks print iteration 2 as a mean of 1 and 2.
     """
-    return max(0, min(max(3, total_steps // 10), total_steps - 1))
+    if total_steps == 0:
+        return 0
+    return min(max(3, total_steps // 10), total_steps - 1)
 
 
 def summarize(step_times: Sequence[float], tokens_per_step: int, num_gpus: int) -> dict[str, float | int | None]:
@@ -108,8 +116,12 @@ def half_width(rates: Sequence[float]) -> float | None:
 
 def rates(results: Iterable[Mapping[str, Any]]) -> list[float]:
     """Return tokens/s/GPU of the ok results, from their summaries; a result without a rate above 0 is left out."""
-    good = (result["performance_metrics"] for result in results if result["status"] == "ok")
-    return [rate for summary in good if (rate := summary["tokens_per_second_per_gpu"]) is not None and rate > 0]
+    rates = []
+    for result in results:
+        rate = result["performance_metrics"]["tokens_per_second_per_gpu"]
+        if result["status"] == "ok" and rate is not None and rate > 0:
+            rates.append(rate)
+    return rates
 
 
 @dataclass(frozen=True)
@@ -144,8 +156,8 @@ class RunsRule:
 
         A failed run does not count, and another one replaces it, but after MOST_FAILED of them auto ends.
         """
-        known = _known(rates, failed)
-        tried, width = len(rates) + failed, half_width(rates)
+        known, width = _known(rates, failed), half_width(rates)
+        tried = len(rates) + failed
         if self.target is None:
             return Decision(tried < self.least, known)
         if failed >= MOST_FAILED:
@@ -154,8 +166,9 @@ class RunsRule:
             return Decision(False, f"{known}; {self.most} runs are the most")
         if len(rates) < self.least:
             return Decision(True, f"{known}; {self.least} are the least")
-        is_known = width is not None and width <= self.target
-        return Decision(not is_known, known if is_known else f"{known}, {_percent(self.target)} wanted")
+        if width is not None and width <= self.target:
+            return Decision(False, known)
+        return Decision(True, f"{known}, {_percent(self.target)} wanted")
 
     def text(self) -> str:
         """Return the rule in words."""
@@ -168,19 +181,21 @@ class RunsRule:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the section `repeats` of a result."""
-        limits = {"least": self.least, "most": self.most}
-        if self.target is None:
-            reasons = {"target_percent": "RUNS is a number"}
-            return {"runs": str(self.least)} | limits | {"target_percent": None, "reasons": reasons}
-        return {"runs": "auto"} | limits | {"target_percent": 100 * self.target}
+        section: dict[str, Any] = {"runs": "auto", "least": self.least, "most": self.most}
+        if self.target is not None:
+            return section | {"target_percent": 100 * self.target}
+        reasons = {"target_percent": "RUNS is a number"}
+        return section | {"runs": str(self.least), "target_percent": None, "reasons": reasons}
 
 
 def _known(rates: Sequence[float], failed: int) -> str:
-    count, width = len(rates), half_width(rates)
-    text = f"{count} run{'' if count == 1 else 's'}"
+    width = half_width(rates)
+    text = "1 run" if len(rates) == 1 else f"{len(rates)} runs"
     if failed:
         text += f" and {failed} failed"
-    return text if width is None else f"{text}, mean known within {_percent(width)} (95 %)"
+    if width is not None:
+        text += f", mean known within {_percent(width)} (95 %)"
+    return text
 
 
 def _percent(share: float) -> str:

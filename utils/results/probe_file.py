@@ -115,28 +115,34 @@ def parse(content: Any, path: Path) -> Probe:
     if isinstance(version, bool) or version not in (VERSION, WITH_RATES_ONLY):
         raise ProbeError(f"{path}: no probe of version {VERSION} or 1; measure again: python -m train.probe")
     keys = _KEYS if version == WITH_RATES_ONLY else _KEYS | _LATER_KEYS
-    found = checked({"reasons": {}, "attention": None} | content, str(path), ProbeError, keys)
-    memory, attention = content.get("total_memory_gb"), found.get("attention")
+    fields = checked({"reasons": {}, "attention": None} | content, str(path), ProbeError, keys)
+    memory = content.get("total_memory_gb")
+    rates = {name: _rate(rate, f"{path}: {name}") for name, rate in fields["rates"].items()}
+    collectives = []
+    for place, collective in enumerate(fields.get("collectives", ())):
+        where = f"{path}: collectives[{place}]"
+        collectives.append(CollectiveTime(**checked(collective, where, ProbeError, _COLLECTIVE)))
+    bandwidth = {}
+    for name, measured in fields.get("bandwidth", {}).items():
+        where = f"{path}: bandwidth of {quoted(name)}"
+        bandwidth[name] = Bandwidth(**checked(measured, where, ProbeError, _BANDWIDTH))
+    attention = fields.get("attention")
+    if attention is not None:
+        attention = checked(attention, f"{path}: attention", ProbeError, _ATTENTION)["tflops"]
     return Probe(
         path=path,
-        platform=found["platform"],
-        host=found["host"],
-        device_name=found["device_name"],
+        platform=fields["platform"],
+        host=fields["host"],
+        device_name=fields["device_name"],
         total_memory_gb=float(memory) if isinstance(memory, int | float) else None,
-        started=found["started_utc"],
-        rates={name: _rate(one, f"{path}: {name}") for name, one in found["rates"].items()},
-        reasons={str(key): str(reason) for key, reason in found["reasons"].items()},
-        other_work=_other_work(found["platform"], content.get("conditions")),
-        collectives=tuple(
-            CollectiveTime(**checked(one, f"{path}: collectives[{place}]", ProbeError, _COLLECTIVE))
-            for place, one in enumerate(found.get("collectives", ()))
-        ),
-        bandwidth={
-            name: Bandwidth(**checked(one, f"{path}: bandwidth of {quoted(name)}", ProbeError, _BANDWIDTH))
-            for name, one in found.get("bandwidth", {}).items()
-        },
-        attention_tflops=attention and checked(attention, f"{path}: attention", ProbeError, _ATTENTION)["tflops"],
-        findings=tuple(found.get("findings", ())),
+        started=fields["started_utc"],
+        rates=rates,
+        reasons={str(key): str(reason) for key, reason in fields["reasons"].items()},
+        other_work=_other_work(fields["platform"], content.get("conditions")),
+        collectives=tuple(collectives),
+        bandwidth=bandwidth,
+        attention_tflops=attention,
+        findings=tuple(fields.get("findings", ())),
     )
 
 
@@ -159,25 +165,36 @@ def _rate(content: Any, where: str) -> Rate:
     return rate
 
 
-_KEYS = {
-    **dict.fromkeys(IDENTITY, TEXT),
+def _is_map_of_precisions(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) <= set(PRECISIONS)
+
+
+def _is_object_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
+def _is_number_of_ranks(value: Any) -> bool:
+    return is_whole(value, 1, MOST_RANKS)
+
+
+_KEYS = dict.fromkeys(IDENTITY, TEXT) | {
     "started_utc": TIME,
-    "rates": Wanted(
-        lambda found: isinstance(found, dict) and set(found) <= set(PRECISIONS), f"a map of {', '.join(PRECISIONS)}"
-    ),
+    "rates": Wanted(_is_map_of_precisions, f"a map of {', '.join(PRECISIONS)}"),
     "reasons": OBJECT,
 }
 _LATER_KEYS = {
     "collectives": LIST,
     "bandwidth": OBJECT,
-    "attention": Wanted(lambda found: found is None or isinstance(found, dict), "an object or null"),
-    "findings": Wanted(
-        lambda found: isinstance(found, list) and all(isinstance(one, str) for one in found), "a list of texts"
-    ),
+    "attention": Wanted(_is_object_or_none, "an object or null"),
+    "findings": Wanted(_is_list_of_texts, "a list of texts"),
 }
 """Keys that version 2 added."""
-_RATE = dict.fromkeys(("best_tflops", "sustained_tflops", "spread_percent"), FROM_ZERO)
-_RANKS = Wanted(lambda found: is_whole(found, 1, MOST_RANKS), "a whole number from 1")
+_RATE = {"best_tflops": FROM_ZERO, "sustained_tflops": FROM_ZERO, "spread_percent": FROM_ZERO}
+_RANKS = Wanted(_is_number_of_ranks, "a whole number from 1")
 _COLLECTIVE = {
     "name": TEXT,
     "bytes": FROM_ZERO,

@@ -32,7 +32,8 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     yield _line({key: result[key] for key in IDENTITY})
     for section in SECTIONS:
         yield _line({section: {key: value for key, value in result[section].items() if key != "reasons"}})
-    for values in zip(*(result[key] for key in SAMPLES), strict=True):
+    columns = [result[key] for key in SAMPLES]
+    for values in zip(*columns, strict=True):
         yield _line(dict(zip(SAMPLES, values, strict=True)))
 
 

@@ -1,245 +1,43 @@
-"""Schema of a result: its sections and keys, the type of each, and the rules between them.
+"""Schema of a result: the rules that each key has to satisfy, and the rules between keys.
 
-Standard library only, so that a result can be checked on any machine. A JSON-Schema package is not used for that
-reason, and because half of the rules span several keys (equal lengths, a reason beside every null). A missing
-measurement is `null`, with its reason in the `reasons` map of its section.
+keys.py declares the keys. Standard library only, so that a result can be checked on any machine. A JSON-Schema package
+is not used for that reason, and because half of the rules span several keys (equal lengths, a reason beside every
+null). A missing measurement is `null`, with its reason in the `reasons` map of its section.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from utils.errors import quoted
-from utils.models import TRAITS
+from utils.results.keys import IDENTITY_KEYS, KEYS, SAMPLE_KEYS, SECTIONS_OF_SOME, Contents, Kind, ResultKey
 from utils.settings import profiling
-from utils.settings.keys import Number, in_results
+from utils.settings.keys import InResults, Number, in_results
 
 SCHEMA_VERSION = 1
 YEARS = range(2000, 2200)
 """Of every time on record; another is a slip or a machine whose clock was never set."""
 STATUSES = ("ok", "oom", "failed", "timeout", "nan")
 
-_FIRST_SETTINGS = (
-    *("max_steps", "global_batch_size", "micro_batch_size", "sequence_length", "num_gpus", "gradient_accumulation"),
-    *("tp", "pp", "cp", "dp", "precision", "seed", "lr", "min_lr", "warmup_iters", "weight_decay", "beta1", "beta2"),
-    *("adam_eps", "clip_grad", "init", "init_std"),
-)
-"""Order of the settings in results since the first version; later settings follow."""
-_SETTINGS: dict[str, type | tuple[type, ...]] = dict.fromkeys(_FIRST_SETTINGS, int) | {
-    place.key: place.kind for place in in_results().values() if place.kind is not None
-}
-"""Requested in `training_config`, read back from the running framework in `resolved_config`."""
-# One row per section: its required keys and the type of each. Every value of a section may be null with a reason,
-# except those of `training_config`, which are settings and therefore known.
-SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "gpu_info": {
-        "device_name": str,
-        "device_count": int,
-        "total_memory_gb": Number,
-        "gpu_cores": int,
-        "software_stack": str,
-        "software_version": str,
-        "pytorch_version": str,
-        "driver_version": str,
-    },
-    "training_config": _SETTINGS | {"dataset": str},
-    "resolved_config": _SETTINGS
-    | {
-        "parameter_count": int,
-        "vocab_size": int,
-        "num_layers": int,
-        "hidden_size": int,
-        "ffn_hidden_size": int,
-        "num_attention_heads": int,
-        "num_query_groups": int,
-        "norm_eps": Number,
-        "qkv_bias": bool,
-        "rope_base": Number,
-        "rope_scaling": dict,
-        "sliding_window": int,
-        "attention_backend": str,
-        "layer_implementation": str,
-        "optimizer": str,
-        "distributed_optimizer": bool,
-        "parameter_dtype": str,
-        "gradient_reduce_dtype": str,
-        "overlap_grad_reduce": bool,
-        "overlap_param_gather": bool,
-        "fused_ops": dict,
-        "parameters_without_weight_decay": int,
-        "dataloader_workers": int,
-    },
-    "performance_metrics": {
-        "avg_step_time_seconds": Number,
-        "min_step_time_seconds": Number,
-        "max_step_time_seconds": Number,
-        "std_step_time_seconds": Number,
-        "tokens_per_second": Number,
-        "tokens_per_second_per_gpu": Number,
-        "steps_per_second": Number,
-        "data_wait_fraction": Number,
-        "warmup_steps_excluded": int,
-    },
-    "memory_metrics": {
-        "avg_memory_allocated_gb": Number,
-        "peak_memory_allocated_gb": Number,
-        "peak_memory_reserved_gb": Number,
-        "source": str,
-    },
-    "energy_metrics": {
-        "joules": Number,
-        "avg_watts": Number,
-        "joules_per_token": Number,
-        "source": str,
-        "interval": str,
-    },
-    "fingerprint": {
-        "dataset_bin_sha256": str,
-        "dataset_idx_sha256": str,
-        "tokenizer_sha256": str,
-        "model_config_sha256": str,
-        "token_stream_sha256": str,
-        "token_stream_batches": int,
-        "initial_weights_sha256": str,
-        "epochs": Number,
-    },
-    "provenance": {
-        "git_commit": str,
-        "git_dirty": bool,
-        "code_sha256": str,
-        "image": str,
-        "image_digest": str,
-        "command": str,
-        "host": str,
-        "framework_versions": dict,
-        "environment": dict,
-        "started_utc": str,
-        "finished_utc": str,
-    },
-}
-STATES_OF_DEVICES = (
-    *("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "gpu_use_percent", "cpu_use_percent"),
-)
-"""In `energy_metrics` as mean and maximum over the steady steps."""
-LISTS_OF_ORIGIN = {
-    "hosts": "the name of each node, by its number",
-    "environment_passed": "the names of the variables that the ranks were started with",
-    "environment_withheld": "the names of the variables that were kept from the ranks",
-}
-"""Lists that `provenance` may hold. Results of earlier versions lack the last two."""
-_TYPES: dict[type, Any] = {float: Number}
-"""JSON has one kind of number, so that a float may be read as an int."""
-OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "provenance": {
-        **dict.fromkeys(LISTS_OF_ORIGIN, list),
-        "suite_version": str,
-        "environment_removed": dict,  # set outside, and kept from the ranks, whose settings decide them
-    },
-    "fingerprint": {"licences": dict},  # of data set and tokenizer
-    "resolved_config": {
-        **dict.fromkeys(("attention_library", "float32_matmul_precision", "hf_kernels"), str),
-        **dict.fromkeys(("routing", "router_dtype"), str),
-        **{trait.key: _TYPES.get(trait.kind, trait.kind) for trait in TRAITS if not trait.is_always_recorded},
-    },
-    "energy_metrics": {
-        "counter_joules": Number,
-        "integrated_joules": Number,
-        "method": str,
-        "idle_watts": Number,
-        "cpu_joules": Number,
-        "gpu_count": int,
-        "samples": int,
-        "sample_hz": Number,
-        **{f"{kind}_{name}": Number for name in STATES_OF_DEVICES for kind in ("mean", "max")},
-        "throttled_percent": dict,
-    },
-}
-"""Keys that a section may have (train/common/kernels.py, train/hf/resolved.py, train/energy/section.py). Earlier
-results lack them."""
-OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "conditions": {
-        "gpu_tool": str,
-        "gpu_count": int,
-        "power_cap_watts": Number,
-        "default_power_cap_watts": Number,
-        "max_power_cap_watts": Number,
-        "max_sm_clock_mhz": Number,
-        "max_memory_clock_mhz": Number,
-        "clock_limit_mhz": Number,
-        "default_clock_limit_mhz": Number,
-        "performance_level": str,
-        "persistence": str,
-        "compute_mode": str,
-        "ecc": str,
-        "partition": str,
-        "driver_version": str,
-        "gpu_memory_used_gb": Number,
-        "other_processes": int,
-        "temperature_before_celsius": Number,
-        "temperature_after_celsius": Number,
-        "throttle_before": list,
-        "throttle_after": list,
-        "throttled_percent": dict,
-        "busy_before_percent": Number,
-        "numa_balancing": bool,
-        "numa_nodes": int,
-        "cpu_governor": str,
-        "swap_used_gb": Number,
-        "shared_memory_gb": Number,
-        "open_files_limit": int,
-        "locked_memory_gb": Number,
-    },
-    "experts": {
-        "tokens": list,
-        "fullest_share": list,
-    },
-    "repeats": {
-        "runs": str,
-        "least": int,
-        "most": int,
-        "target_percent": Number,
-    },
-}
-"""`conditions` of train/machine/conditions.py, `experts` of a mixture of experts (train/job/recorder.py: tokens of each
-expert, and of each step the share of the fullest one), and `repeats`, the setting RUNS (results/performance.py).
-Results of earlier versions and those read from logs lack the sections; where one is present, it is complete."""
-IDENTITY: dict[str, type | tuple[type, ...]] = {
-    "platform": str,
-    "framework": str,
-    "model": str,
-    "model_size": str,
-    "method": str,
-    "label": str,
-    "run": int,
-    "attempt": int,
-    "identity_sha256": str,
-}
-SAMPLE_DIGITS = {"step_times": 6, "data_wait_seconds": 6, "loss_values": 9, "grad_norms": 9, "learning_rates": 9}
-"""Significant digits of the raw samples. A float32 needs 9 to be read back exactly; parity to 1e-6 requires that."""
-SAMPLES = ("steps", *SAMPLE_DIGITS)
+
+def _required(section: str) -> dict[str, Kind]:
+    """Return the type of each key that a section must have."""
+    return {key: row.kind for key, row in KEYS[section].items() if not row.is_optional}
+
+
+SECTIONS = {section: _required(section) for section in KEYS if section not in SECTIONS_OF_SOME}
+"""Required keys of each section, with their types."""
+OPTIONAL_SECTIONS = {section: _required(section) for section in SECTIONS_OF_SOME}
+SAMPLES = tuple(SAMPLE_KEYS)
+SAMPLE_DIGITS = {key: row.digits for key, row in SAMPLE_KEYS.items() if row.digits is not None}
 SOURCES = ("recorder", "log", "earlier", "mlperf")
 """Allowed values of `source`; the default is `recorder`. A result read from a framework's log may leave out more, each
 with its reason: values that no log contains (KNOWN_FROM_A_LOG must be known), and iterations whose printed time is not
 their own (`excluded_steps`, reasons by step number). The same holds for an `earlier` format of this kind of suite
 (evaluate/inputs/earlier.py) and for MLPerf (evaluate/inputs/mlperf_logs.py); these may also lack their losses."""
-_SCALAR = (str, bool, int, float)
-CONTENTS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "rope_scaling": (_SCALAR, "an object of texts, numbers and booleans"),
-    "fused_ops": (_SCALAR, "an object of texts, numbers and booleans"),
-    "framework_versions": (_SCALAR, "an object of texts"),
-    "environment": (_SCALAR, "an object of texts"),
-    "environment_removed": (str, "an object of texts"),
-    "licences": (str, "texts or null by name"),
-    "throttled_percent": (Number, "an object of numbers"),
-    "tokens": (int, "a list of whole numbers"),
-    "fullest_share": (Number, "a list of numbers"),
-    "throttle_before": (str, "a list of texts"),
-    "throttle_after": (str, "a list of texts"),
-}
-"""Values inside the nested objects and lists of a section: their types, and the words for them."""
 LONGEST_NAME = 1000
 """Characters of an identity, a device or a host; a file name has 255 at most."""
 KNOWN_FROM_A_LOG = ("global_batch_size", "sequence_length", "num_gpus")
@@ -256,7 +54,7 @@ MEASURED_WHEN_OK = (
 
 def unknown(section: str, reason: str) -> dict[str, Any]:
     """Return a section of which nothing is known, with one reason for every key."""
-    keys = SECTIONS.get(section) or OPTIONAL_SECTIONS[section]
+    keys = _required(section)
     return {**dict.fromkeys(keys), "reasons": dict.fromkeys(keys, reason)}
 
 
@@ -268,147 +66,185 @@ def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
     """
     is_ours = result.get("source", "recorder") == "recorder"
     for place in in_results().values():
-        if place.before is None or (place.kind is None and not is_ours):
+        if place.before is None:
             continue
-        for name in ("training_config", *(("resolved_config",) if place.kind else ())):
-            section = result.get(name)
-            if not isinstance(section, dict) or place.key in section:
-                continue
-            reasons = section.get("reasons")
-            if isinstance(reasons, dict) and reasons.keys() & {place.key, "*"}:
-                continue
-            before = place.before(section) if callable(place.before) else place.before
-            section[place.key] = before if is_ours else None
-            if not is_ours and isinstance(reasons, dict):
-                reasons[place.key] = "the setting is newer than this result"
+        if place.kind is not None:
+            _add_setting(result, "training_config", place, is_ours=is_ours)
+            _add_setting(result, "resolved_config", place, is_ours=is_ours)
+        elif is_ours:
+            _add_setting(result, "training_config", place, is_ours=True)
     return result
+
+
+def _add_setting(result: dict[str, Any], name: str, place: InResults, *, is_ours: bool) -> None:
+    """Add a setting to a section that neither has it nor says why it is missing."""
+    section = result.get(name)
+    if not isinstance(section, dict) or place.key in section:
+        return
+    reasons = section.get("reasons")
+    if isinstance(reasons, dict) and (place.key in reasons or "*" in reasons):
+        return
+    if is_ours:
+        section[place.key] = place.before(section) if callable(place.before) else place.before
+        return
+    section[place.key] = None
+    if isinstance(reasons, dict):
+        reasons[place.key] = "the setting is newer than this result"
 
 
 def problems(result: Mapping[str, Any]) -> list[str]:
     """Return every violation of the schema in `result`, one line each; an empty list means that it is valid."""
-    if result.get("schema_version") != SCHEMA_VERSION:
-        return [f"schema_version: got {quoted(result.get('schema_version'))}, this version reads {SCHEMA_VERSION}"]
-    status, reason, warnings = result.get("status"), result.get("reason"), result.get("warnings")
-    source, waiting = result.get("source", "recorder"), _data_wait_fraction(result)
-    rules = [
-        ("status", status, status in STATUSES, f"allowed: {', '.join(STATUSES)}"),
-        ("reason", reason, status != "ok" or reason is None, "an ok result has none"),
-        ("reason", reason, status == "ok" or is_text(reason), "a result that is not ok says why"),
-        *(
-            (key, result.get(key), _is_instance(result.get(key), kind), f"wanted {_type_name(kind)}")
-            for key, kind in IDENTITY.items()
-        ),
-        ("warnings", warnings, isinstance(warnings, list) and all(map(is_text, warnings)), "wanted a list of texts"),
-        ("source", source, source in SOURCES, f"allowed: {', '.join(SOURCES)}"),
-        (
-            "performance_metrics.data_wait_fraction",
-            waiting,
-            not _is_instance(waiting, Number) or 0 <= waiting <= 1,
-            "wanted 0 to 1",
-        ),
-    ]
-    found = [f"{key}: got {quoted(value)}, {wanted}" for key, value, is_good, wanted in rules if not is_good]
-    found += _long_names(result)
-    is_foreign = source != "recorder"
-    found += _excluded_problems(result, is_log=is_foreign, is_ok=status == "ok")
-    for section, keys in SECTIONS.items():
-        found += _section_problems(section, keys, result.get(section), is_ok=status == "ok", is_log=is_foreign)
-    for section in OPTIONAL_SECTIONS.keys() & result.keys():
-        found += _section_problems(section, OPTIONAL_SECTIONS[section], result[section], is_ok=True, is_log=False)
-    return found + _sample_problems(result)
+    version = result.get("schema_version")
+    if version != SCHEMA_VERSION:
+        return [f"schema_version: got {quoted(version)}, this version reads {SCHEMA_VERSION}"]
+    is_ok = result.get("status") == "ok"
+    is_foreign = result.get("source", "recorder") != "recorder"
+    lines = [*_top_problems(result), *_long_names(result)]
+    lines += _excluded_problems(result, is_ok=is_ok, is_foreign=is_foreign)
+    for section in SECTIONS:
+        lines += _section_problems(section, result.get(section), is_ok=is_ok, is_foreign=is_foreign)
+    for section in SECTIONS_OF_SOME:
+        if section in result:
+            lines += _section_problems(section, result[section], is_ok=True, is_foreign=False)
+    return [*lines, *_sample_problems(result)]
 
 
-def _excluded_problems(result: Mapping[str, Any], *, is_log: bool, is_ok: bool) -> list[str]:
+def _top_problems(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problems of the keys outside of the sections, and of the one key whose range the schema limits."""
+    status, reason = result.get("status"), result.get("reason")
+    if status not in STATUSES:
+        yield f"status: got {quoted(status)}, allowed: {', '.join(STATUSES)}"
+    if status == "ok" and reason is not None:
+        yield f"reason: got {quoted(reason)}, an ok result has none"
+    if status != "ok" and not is_text(reason):
+        yield f"reason: got {quoted(reason)}, a result that is not ok says why"
+    for key, row in IDENTITY_KEYS.items():
+        value = result.get(key)
+        if not _is_instance(value, row.kind):
+            yield f"{key}: got {quoted(value)}, wanted {_type_name(row.kind)}"
+    warnings = result.get("warnings")
+    if not isinstance(warnings, list) or not all(map(is_text, warnings)):
+        yield f"warnings: got {quoted(warnings)}, wanted a list of texts"
+    source = result.get("source", "recorder")
+    if source not in SOURCES:
+        yield f"source: got {quoted(source)}, allowed: {', '.join(SOURCES)}"
+    waiting = _data_wait_fraction(result)
+    if _is_instance(waiting, Number) and not 0 <= waiting <= 1:
+        yield f"performance_metrics.data_wait_fraction: got {quoted(waiting)}, wanted 0 to 1"
+
+
+def _excluded_problems(result: Mapping[str, Any], *, is_ok: bool, is_foreign: bool) -> list[str]:
     excluded, steps = result.get("excluded_steps", {}), result.get("steps")
-    texts = isinstance(excluded, dict) and all(map(is_text, excluded.values()))
-    if not texts or not all(str(key).isdecimal() and len(str(key)) < 19 for key in excluded):
+    if not isinstance(excluded, dict) or not all(_is_step(step) and is_text(excluded[step]) for step in excluded):
         return [f"excluded_steps: got {quoted(excluded)}, wanted texts by step number"]
-    if not is_log and set(excluded.values()) - {profiling.PROFILED}:
+    if not is_foreign and set(excluded.values()) - {profiling.PROFILED}:
         return ["excluded_steps: the recorder measures every step that is not profiled; wanted no other reason"]
-    known = {step for step in steps if isinstance(step, int)} if isinstance(steps, list) else set()
-    twice = [key for key in excluded if int(key) in known]
-    found = [f"excluded_steps: {key} stands among the steps as well" for key in twice]
+    measured: set[int] = set()
+    if isinstance(steps, list):
+        measured = {step for step in steps if isinstance(step, int)}
+    lines = [f"excluded_steps: {key} stands among the steps as well" for key in excluded if int(key) in measured]
     text = _section(result, "training_config").get("profile")
-    if text is None and is_log:
-        return found  # a log does not hold the setting
-    return found + _profile_problems(text, excluded, known, is_ok=is_ok)
+    if text is None and is_foreign:
+        return lines  # a log does not hold the setting
+    return lines + _profile_problems(text, excluded, measured, is_ok=is_ok)
 
 
-def _profile_problems(text: Any, excluded: Mapping[str, str], known: set[int], *, is_ok: bool) -> list[str]:
+def _is_step(key: Any) -> bool:
+    # 18 digits, because int() of a text of thousands of digits raises
+    return str(key).isdecimal() and len(str(key)) <= 18
+
+
+def _profile_problems(text: Any, excluded: Mapping[str, str], measured: set[int], *, is_ok: bool) -> list[str]:
     """Check that exactly the steps of `training_config.profile` are excluded as profiled, as far as the run came."""
     try:
         profile = None if text is None else profiling.parse(text)
     except ValueError:
         form = f"{profiling.NO_PROFILE}, or a text such as steps 11-13 of rank 0"
         return [f"training_config.profile: got {quoted(text)}, wanted {form}"]
-    marked = sorted(int(key) for key, reason in excluded.items() if reason == profiling.PROFILED)
+    marked = sorted(int(step) for step, reason in excluded.items() if reason == profiling.PROFILED)
     steps = range(0) if profile is None else profile.steps
     if not is_ok:  # it may have ended before or in the profile
-        last = max((*known, *map(int, excluded)), default=0)
+        last = max((*measured, *map(int, excluded)), default=0)
         steps = range(steps.start, min(steps.stop, last + 1))
+    # not compared as lists: a text may name a profile of 1e12 steps
     if len(marked) == len(steps) and all(step in steps for step in marked):
         return []
     shown = f"{marked[0]} to {marked[-1]}" if marked else "none"
     return [f"excluded_steps: got {shown} as profiled, wanted the steps of training_config.profile: {text or 'none'}"]
 
 
-def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_ok: bool, is_log: bool) -> list[str]:
+def _section_problems(section: str, value: Any, *, is_ok: bool, is_foreign: bool) -> list[str]:
     if not isinstance(value, dict):
         return [f"{section}: got {type(value).__name__}, wanted an object"]
     reasons = value.get("reasons", {})
     if not isinstance(reasons, dict) or not all(map(is_text, reasons.values())):
         return [f"{section}.reasons: got {quoted(reasons)}, wanted texts by key"]
-    found = []
-    optional = {key: kind for key, kind in OPTIONAL_KEYS.get(section, {}).items() if key in value}
-    for key, kind in (dict(keys) | optional).items():
-        if value.get(key) is None:
-            must_be_known = section == "performance_metrics" or not is_log
-            if (section, key) in MEASURED_WHEN_OK and is_ok and must_be_known:
-                found.append(f"{section}.{key}: missing in a result that says ok")
-            elif section == "training_config" and (
-                not is_log or key in KNOWN_FROM_A_LOG or (is_ok and key == "max_steps")
-            ):
-                found.append(f"{section}.{key}: missing; a setting is always known")
-            elif key not in reasons and (is_ok or "*" not in reasons):
-                found.append(f"{section}.{key}: missing without a reason")
-        elif not _is_instance(value[key], kind):
-            found.append(f"{section}.{key}: got {quoted(value[key])}, wanted {_type_name(kind)}")
-        elif contents := _content_problem(key, value[key]):
-            found.append(f"{section}.{key}: got {quoted(value[key])}, wanted {contents}")
-    return found
+    has_reason_for_all = "*" in reasons and not is_ok
+    lines = []
+    for key, row in KEYS[section].items():
+        if row.is_optional and key not in value:
+            continue
+        if value.get(key) is not None:
+            problem = _value_problem(row, value[key])
+        elif _must_be_measured(section, key, is_ok=is_ok, is_foreign=is_foreign):
+            problem = "missing in a result that says ok"
+        elif section == "training_config" and not (is_foreign and _may_lack(key, is_ok=is_ok)):
+            problem = "missing; a setting is always known"
+        elif row.needs_reason and key not in reasons and not has_reason_for_all:
+            problem = "missing without a reason"
+        else:
+            continue
+        if problem:
+            lines.append(f"{section}.{key}: {problem}")
+    return lines
+
+
+def _must_be_measured(section: str, key: str, *, is_ok: bool, is_foreign: bool) -> bool:
+    """Return whether a result needs the value itself. Of a log only the speed must be known."""
+    return is_ok and (section, key) in MEASURED_WHEN_OK and (section == "performance_metrics" or not is_foreign)
+
+
+def _may_lack(setting: str, *, is_ok: bool) -> bool:
+    """Return whether a result from a log may lack a setting. A training that failed may not say how long it was."""
+    return setting not in KNOWN_FROM_A_LOG and not (is_ok and setting == "max_steps")
+
+
+def _value_problem(row: ResultKey, value: Any) -> str:
+    """Return what is wrong with a value that is there; empty if nothing is."""
+    if not _is_instance(value, row.kind):
+        return f"got {quoted(value)}, wanted {_type_name(row.kind)}"
+    if row.contents is not None and not _has_contents(value, row.contents):
+        return f"got {quoted(value)}, wanted {row.contents.words}"
+    return ""
+
+
+def _has_contents(value: Any, contents: Contents) -> bool:
+    """Return whether all values inside of an object or a list are as they have to be."""
+    if contents.is_complete:
+        return bool(value) and all(map(is_text, value))
+    inner = value.values() if isinstance(value, dict) else value
+    return all(entry is None or _is_instance(entry, contents.kind) for entry in inner)
 
 
 def time_of(text: object) -> datetime:
     """Return a time on record in UTC, which a text without a zone is in; raise ValueError if it is no time of YEARS."""
-    found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    if found.year not in YEARS:
-        raise ValueError(f"the year {found.year}")
-    return found.astimezone(timezone.utc) if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    time = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    if time.year not in YEARS:
+        raise ValueError(f"the year {time.year}")
+    if time.tzinfo is None:
+        return time.replace(tzinfo=timezone.utc)
+    return time.astimezone(timezone.utc)
 
 
-def _long_names(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each name that is too long for a table."""
-    names = {
-        **{key: result.get(key) for key in IDENTITY},
-        **{f"gpu_info.{key}": value for key, value in _section(result, "gpu_info").items()},
-        "provenance.host": _section(result, "provenance").get("host"),
-    }
-    return [
-        f"{key}: got a text of {len(name):,} characters, wanted at most {LONGEST_NAME:,}"
-        for key, name in names.items()
-        if isinstance(name, str) and len(name) > LONGEST_NAME
-    ]
-
-
-def _content_problem(key: str, value: Any) -> str | None:
-    """Return what the values of a nested object or list have to be, where they are not."""
-    if key in LISTS_OF_ORIGIN:
-        return None if value and all(map(is_text, value)) else LISTS_OF_ORIGIN[key]
-    if key not in CONTENTS:
-        return None
-    kind, wanted = CONTENTS[key]
-    inner = value.values() if isinstance(value, dict) else value
-    return None if all(one is None or _is_instance(one, kind) for one in inner) else wanted
+def _long_names(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each name that is too long for a table."""
+    names = {key: result.get(key) for key in IDENTITY_KEYS}
+    for key, value in _section(result, "gpu_info").items():
+        names[f"gpu_info.{key}"] = value
+    names["provenance.host"] = _section(result, "provenance").get("host")
+    for key, name in names.items():
+        if isinstance(name, str) and len(name) > LONGEST_NAME:
+            yield f"{key}: got a text of {len(name):,} characters, wanted at most {LONGEST_NAME:,}"
 
 
 def _sample_problems(result: Mapping[str, Any]) -> list[str]:
@@ -416,27 +252,40 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
     wrong = [key for key, values in lists.items() if not isinstance(values, list)]
     if wrong:
         return [f"{key}: got {quoted(lists[key])}, wanted a list" for key in wrong]
+    lines = []
     lengths = {key: len(values) for key, values in lists.items()}
-    found = [f"samples: lists of unequal length {lengths}"] if len(set(lengths.values())) != 1 else []
+    if len(set(lengths.values())) != 1:
+        lines.append(f"samples: lists of unequal length {lengths}")
     steps = lists["steps"]
     if not all(_is_instance(step, int) and step >= 1 for step in steps) or sorted(set(steps)) != steps:
-        found.append("steps: wanted rising step numbers from 1, each once")
-    is_ok, source = result.get("status") == "ok", result.get("source")
-    may_be_null = {
-        "data_wait_seconds": _data_wait_fraction(result) is None,  # the framework cannot measure it
-        # of a run that is not ok: not finite, or not on the rank that failed
-        "loss_values": not is_ok or source in ("earlier", "mlperf"),
-        "grad_norms": not is_ok or source in SOURCES[1:],  # not every framework prints them
-        "learning_rates": source in SOURCES[1:],
-    }
+        lines.append("steps: wanted rising step numbers from 1, each once")
+    may_be_null = _samples_that_may_be_null(result)
     for key in SAMPLE_DIGITS:
-        allowed_null = may_be_null.get(key, False)
+        # nearly every list, checked in a tenth of the time
         if set(map(type, lists[key])) <= {float} and all(map(math.isfinite, lists[key])):
-            continue  # nearly every list, checked in a tenth of the time
-        wrong = [one for one in lists[key] if not (allowed_null if one is None else _is_instance(one, Number))]
-        if wrong:
-            found.append(f"{key}: got {quoted(wrong[0])}, wanted finite numbers{' or null' * allowed_null}")
-    return found
+            continue
+        wanted = "finite numbers or null" if key in may_be_null else "finite numbers"
+        for value in lists[key]:
+            is_good = key in may_be_null if value is None else _is_instance(value, Number)
+            if not is_good:
+                lines.append(f"{key}: got {quoted(value)}, wanted {wanted}")
+                break
+    return lines
+
+
+def _samples_that_may_be_null(result: Mapping[str, Any]) -> set[str]:
+    is_ok, source = result.get("status") == "ok", result.get("source", "recorder")
+    keys = set()
+    if _data_wait_fraction(result) is None:  # the framework cannot measure it
+        keys.add("data_wait_seconds")
+    # of a run that is not ok: not finite, or not on the rank that failed
+    if not is_ok or source in ("earlier", "mlperf"):
+        keys.add("loss_values")
+    if not is_ok or source != "recorder":  # not every framework prints them
+        keys.add("grad_norms")
+    if source != "recorder":
+        keys.add("learning_rates")
+    return keys
 
 
 def _data_wait_fraction(result: Mapping[str, Any]) -> Any:
@@ -454,15 +303,15 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _is_instance(value: Any, kind: type | tuple[type, ...]) -> bool:
-    if isinstance(value, bool):
+def _is_instance(value: Any, kind: Kind) -> bool:
+    if isinstance(value, bool):  # which Python counts as an int
         return kind is bool or (isinstance(kind, tuple) and bool in kind)
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         return False
     return isinstance(value, kind) and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def _type_name(kind: type | tuple[type, ...]) -> str:
+def _type_name(kind: Kind) -> str:
     return "finite number" if kind == Number else str(getattr(kind, "__name__", kind))
 
 
@@ -475,10 +324,19 @@ LEAST_HERTZ = 10.0
 """Samples a second of power, below which no energy is given."""
 
 SLOWDOWNS = frozenset(
-    (
-        *("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
-        *("prochot", "socket_thermal", "vr_thermal", "hbm_thermal", "throttled"),
-    )
+    {
+        # NVIDIA: NVML, nvmlClocksEventReasons
+        "hw_slowdown",
+        "sw_thermal_slowdown",
+        "hw_thermal_slowdown",
+        "hw_power_brake_slowdown",
+        # AMD: amd-smi metric
+        "prochot",
+        "socket_thermal",
+        "vr_thermal",
+        "hbm_thermal",
+        "throttled",
+    }
 )
 """Throttle reasons that a healthy, cooled GPU never reports. A reached power cap is not among them: a fully loaded GPU
-runs at its cap. First row NVIDIA's (NVML, nvmlClocksEventReasons), second AMD's (amd-smi metric)."""
+runs at its cap."""

@@ -43,10 +43,11 @@ class ResultError(ValueError):
 
 def validate(result: Mapping[str, Any], where: str) -> None:
     """Raise ResultError with the problems of `result`; `where` names its file in the message."""
-    found = problems(result)
-    if found:
-        more = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
-        raise ResultError(f"{where}: not a valid result: " + "; ".join([*found[:MOST_PROBLEMS], *more]))
+    lines = problems(result)
+    if len(lines) > MOST_PROBLEMS:
+        lines = [*lines[:MOST_PROBLEMS], f"and {len(lines) - MOST_PROBLEMS} more"]
+    if lines:
+        raise ResultError(f"{where}: not a valid result: {'; '.join(lines)}")
 
 
 def result_name(platform: str, framework: str, model: str, run: int) -> str:
@@ -95,7 +96,7 @@ def read(path: Path) -> dict[str, Any]:
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
     validate(with_later_settings(result), str(path))
     result.setdefault("reason", None)
-    for section, keys in {**SECTIONS, **OPTIONAL_SECTIONS}.items():
+    for section, keys in (SECTIONS | OPTIONAL_SECTIONS).items():
         if section in result:
             result[section] = dict.fromkeys(keys) | result[section]
     return result
@@ -106,17 +107,23 @@ def rounded(result: Mapping[str, Any]) -> dict[str, Any]:
     kept = dict(result)
     for key, digits in SAMPLE_DIGITS.items():
         if isinstance(result.get(key), list):
-            kept[key] = [
-                float(f"{x:.{digits}g}") if isinstance(x, float) and math.isfinite(x) else x for x in result[key]
-            ]
+            kept[key] = [_with_digits(value, digits) for value in result[key]]
     for section in ("performance_metrics", "memory_metrics", "energy_metrics"):
         if isinstance(result.get(section), dict):
-            kept[section] = {k: _shortened(v) if isinstance(v, float) else v for k, v in result[section].items()}
+            kept[section] = {key: _shortened(value) for key, value in result[section].items()}
     return kept
 
 
-def _shortened(value: float) -> float:
-    if value == 0 or not math.isfinite(value):
+def _with_digits(value: Any, digits: int) -> Any:
+    """Return a float with so many significant digits, and anything else as it is."""
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.{digits}g}")
+    return value
+
+
+def _shortened(value: Any) -> Any:
+    """Return a float as a summary has it, and anything else as it is."""
+    if not isinstance(value, float) or value == 0 or not math.isfinite(value):
         return value
     magnitude = math.floor(math.log10(abs(value)))
     return round(value, max(SUMMARY_DECIMALS, SUMMARY_DIGITS - 1 - magnitude))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,11 +41,6 @@ class Rules:
         origins = ", ".join(dict.fromkeys(self._values[key].origin for key in keys.split()))
         return ConfigError(f"{origins}: {settings}: {why}")
 
-    def refuse(self, is_broken: object, keys: str, why: str) -> None:
-        """Raise the error of `broken` if `is_broken` is true or not empty."""
-        if is_broken:
-            raise self.broken(keys, why)
-
 
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tuple[str, ...]) -> tuple[str, ...]:
     """Return the frameworks to run; a vendor's own framework replaces that of the other vendor.
@@ -57,8 +52,10 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
     meant = in_all(platform) if is_every else [counterpart(name, platform) or name for name in asked]
     if is_every or models == NAMES:
         return tuple(name for name in dict.fromkeys(meant) if any(can_train(name, model) for model in models))
-    for name, model in itertools.product(meant, models):
-        rules.refuse(not can_train(name, model), "FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
+    for name in meant:
+        for model in models:
+            if not can_train(name, model):
+                raise rules.broken("FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
     return tuple(dict.fromkeys(meant))
 
 
@@ -72,18 +69,15 @@ def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int
         return nodes * int(typed["cpu_ranks"])
     asked = typed["gpus_per_node"]
     if typed["launcher"] == "slurm":
-        rules.refuse(asked is None, "GPUS_PER_NODE LAUNCHER", "set the number of GPUs of a node, e.g. GPUS_PER_NODE=8")
+        if asked is None:
+            raise rules.broken("GPUS_PER_NODE LAUNCHER", "set the number of GPUs of a node, e.g. GPUS_PER_NODE=8")
         return nodes * int(asked)
-    rules.refuse(
-        asked is None and not visible,
-        "GPUS_PER_NODE",
-        f"no GPU is visible on platform {platform}; check the driver, or set the number",
-    )
-    rules.refuse(
-        visible is not None and asked is not None and asked > visible,
-        "GPUS_PER_NODE",
-        f"this machine shows {visible} GPUs; use GPUS_PER_NODE={visible}, or auto",
-    )
+    if asked is None and not visible:
+        raise rules.broken(
+            "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or set the number"
+        )
+    if visible is not None and asked is not None and asked > visible:
+        raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs; use GPUS_PER_NODE={visible}, or auto")
     return nodes * int(asked or visible or 0)
 
 
@@ -92,39 +86,31 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
 
     Raises ConfigError where a number does not divide, or where DP or GA is set to another value.
     """
-    rules.refuse(
-        typed["micro_batch_size"] is None and typed["method"] != "best",
-        "MBS METHOD",
-        "MBS=auto gives each side its own micro batch, which METHOD=best allows",
-    )
-    mbs = typed["micro_batch_size"] = typed["micro_batch_size"] or 1  # auto: each job gets its own (train/runner/plan)
-    gpus, gbs = typed["num_gpus"], typed["global_batch_size"]
-    tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
-    rules.refuse(
-        gpus % (tp * pp * cp), "TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}; use fewer"
-    )
-    dp = gpus // (tp * pp * cp)
-    rules.refuse(
-        typed["data_parallel_size"] not in (None, dp),
-        "DP",
-        f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto",
-    )
-    rules.refuse(
-        gbs % (mbs * dp),
-        "GBS MBS",
-        f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}; use GBS={-(-gbs // (mbs * dp)) * mbs * dp}",
-    )
-    ga = gbs // (mbs * dp)
-    rules.refuse(
-        typed["gradient_accumulation"] not in (None, ga),
-        "GA",
-        f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto",
-    )
-    rules.refuse(
-        dp * cp % typed["expert_parallel_size"],
-        "EP",
-        f"the experts are divided between the DP*CP = {dp * cp} GPUs, which do not divide by it; use EP=1",
-    )
+    if typed["micro_batch_size"] is None and typed["method"] != "best":
+        raise rules.broken("MBS METHOD", "MBS=auto gives each side its own micro batch, which METHOD=best allows")
+    if typed["micro_batch_size"] is None:  # auto: each job gets its own (train/runner/plan.py)
+        typed["micro_batch_size"] = 1
+    mbs, gbs, gpus = typed["micro_batch_size"], typed["global_batch_size"], typed["num_gpus"]
+    tp, pp, cp = typed["tensor_parallel_size"], typed["pipeline_parallel_size"], typed["context_parallel_size"]
+    of_one_replica = tp * pp * cp
+    if gpus % of_one_replica:
+        raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {of_one_replica}; use fewer")
+    dp = gpus // of_one_replica
+    if typed["data_parallel_size"] not in (None, dp):
+        raise rules.broken(
+            "DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto"
+        )
+    at_once = mbs * dp
+    if gbs % at_once:
+        next_batch = math.ceil(gbs / at_once) * at_once
+        raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {at_once}; use GBS={next_batch}")
+    ga = gbs // at_once
+    if typed["gradient_accumulation"] not in (None, ga):
+        raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto")
+    if dp * cp % typed["expert_parallel_size"]:
+        raise rules.broken(
+            "EP", f"the experts are divided between the DP*CP = {dp * cp} GPUs, which do not divide by it; use EP=1"
+        )
     typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
 
 
@@ -208,16 +194,17 @@ def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
     """
     recipe: str = typed["fp8_recipe"]
     if typed["precision"] != "fp8":
-        rules.refuse(recipe != DEFAULT_RECIPE, "FP8_RECIPE PRECISION", "a recipe scales fp8; set PRECISION=fp8 with it")
+        if recipe != DEFAULT_RECIPE:
+            raise rules.broken("FP8_RECIPE PRECISION", "a recipe scales fp8; set PRECISION=fp8 with it")
         return NO_RECIPE
     vendor = VENDOR_RECIPES.get(recipe, platform)
-    rules.refuse(
-        vendor != platform, "FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8"
-    )
-    lacking = [name for name in typed["frameworks"] if recipe not in FRAMEWORKS[name].fp8_recipes]
-    if lacking:
-        known = [name for name in FRAMEWORKS[lacking[0]].fp8_recipes if VENDOR_RECIPES.get(name, platform) == platform]
-        raise rules.broken("FP8_RECIPE FRAMEWORK", f"{lacking[0]} has {', '.join(known)} and no {recipe}")
+    if vendor != platform:
+        raise rules.broken("FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8")
+    for name in typed["frameworks"]:
+        recipes = FRAMEWORKS[name].fp8_recipes
+        if recipe not in recipes:
+            known = [other for other in recipes if VENDOR_RECIPES.get(other, platform) == platform]
+            raise rules.broken("FP8_RECIPE FRAMEWORK", f"{name} has {', '.join(known)} and no {recipe}")
     return recipe
 
 
@@ -232,45 +219,31 @@ def profile(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
         return NO_PROFILE
     first, last, steps = typed["profile_step_start"], typed["profile_step_end"], typed["train_iterations"]
     ranks, count = typed["profile_ranks"], typed["num_gpus"]
-    of_platform, profiled = TOOLS.get(tool, platform), last - first + 1
     is_prim = any(FRAMEWORKS[name].starts_its_ranks for name in typed["frameworks"])
-    wanted = LEAST_UNPROFILED
-    if is_prim:
-        wanted += LOST_BY_PRIMUS
-    for rule in (
-        (
-            of_platform != platform,
-            "PROFILING",
-            f"{tool} is a tool of platform {of_platform}; use true here (torch.profiler)",
-        ),
-        (
-            tool in TOOLS and is_prim,
-            "PROFILING FRAMEWORK",
-            "Primus profiles by its own keys, with torch.profiler; use true",
-        ),
-        (
-            tool in TOOLS and typed["profile_memory"],
-            "PROFILE_MEMORY PROFILING",
-            f"{tool} writes no snapshot of the memory; use PROFILING=true",
-        ),
-        (first > last, "PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one"),
-        (last > steps, "PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them"),
-        (
-            steps - profiled < wanted,
+    of_platform = TOOLS.get(tool, platform)
+    profiled = last - first + 1
+    wanted = LEAST_UNPROFILED + LOST_BY_PRIMUS if is_prim else LEAST_UNPROFILED
+    if of_platform != platform:
+        raise rules.broken("PROFILING", f"{tool} is a tool of platform {of_platform}; use true here (torch.profiler)")
+    if tool in TOOLS and is_prim:
+        raise rules.broken("PROFILING FRAMEWORK", "Primus profiles by its own keys, with torch.profiler; use true")
+    if tool in TOOLS and typed["profile_memory"]:
+        raise rules.broken("PROFILE_MEMORY PROFILING", f"{tool} writes no snapshot of the memory; use PROFILING=true")
+    if first > last:
+        raise rules.broken("PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one")
+    if last > steps:
+        raise rules.broken("PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them")
+    if steps - profiled < wanted:
+        raise rules.broken(
             "PROFILE_STEP_START PROFILE_STEP_END TRAIN_ITERS",
             f"{steps - profiled} steps are left to measure, wanted {wanted}; profile fewer, or use "
             f"TRAIN_ITERS={profiled + wanted} or more",
-        ),
-        (
-            last == steps and is_prim,
+        )
+    if last == steps and is_prim:
+        raise rules.broken(
             "PROFILE_STEP_END TRAIN_ITERS FRAMEWORK",
             f"Primus writes the trace in the step after the profiled ones; use PROFILE_STEP_END={steps - 1} or less",
-        ),
-        (
-            ranks is not None and ranks[-1] >= count,
-            "PROFILE_RANKS",
-            f"the training has ranks 0 to {count - 1}; use all, or some of them",
-        ),
-    ):
-        rules.refuse(*rule)
+        )
+    if ranks is not None and ranks[-1] >= count:
+        raise rules.broken("PROFILE_RANKS", f"the training has ranks 0 to {count - 1}; use all, or some of them")
     return Profile(first, last, ranks, typed["profile_memory"], tool).text

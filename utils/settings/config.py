@@ -16,7 +16,7 @@ from pathlib import Path
 from utils.errors import ConfigError, did_you_mean
 from utils.frameworks import FRAMEWORKS, can_train
 from utils.models import NAMES as MODEL_NAMES, ModelSpec, UnknownModelError, get as get_model
-from utils.settings import layers, profiling as profiles
+from utils.settings import profiling as profiles
 from utils.settings.combinations import (
     Rules,
     check_combinations,
@@ -27,7 +27,7 @@ from utils.settings.combinations import (
     profile,
 )
 from utils.settings.keys import KEYS, in_results
-from utils.settings.layers import Value, from_arguments, parse_values, read_file, received
+from utils.settings.layers import AUTO, Value, from_arguments, overlays, parse_values, read_file, received
 
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -157,13 +157,13 @@ class RunConfig:
         ORDER=interleaved runs every job once, then every job again, so that a drift of the machine affects all jobs
         alike.
         """
-        pairs = [
-            (framework, model) for model in self.models for framework in self.frameworks if can_train(framework, model)
-        ]
+        pairs = []
+        for model in self.models:
+            pairs += [(framework, model) for framework in self.frameworks if can_train(framework, model)]
         runs = range(1, count + 1)
         if self.order == "interleaved":
-            return [(*pair, run) for run in runs for pair in pairs]
-        return [(*pair, run) for pair in pairs for run in runs]
+            return [(framework, model, run) for run in runs for framework, model in pairs]
+        return [(framework, model, run) for framework, model in pairs for run in runs]
 
     def spec(self, model: str) -> ModelSpec:
         """Return the spec of a model in this configuration's size."""
@@ -171,7 +171,10 @@ class RunConfig:
 
     def asked(self) -> dict[str, int | float | str | bool | None]:
         """Return the settings of one training as `training_config` of the result holds them."""
-        return {"num_gpus": self.num_gpus} | {place.key: getattr(self, field) for field, place in in_results().items()}
+        settings = {"num_gpus": self.num_gpus}
+        for field, place in in_results().items():
+            settings[place.key] = getattr(self, field)
+        return settings
 
 
 def load(
@@ -197,7 +200,8 @@ def load(
     values = values_of(platform, arguments, environ, root, device)
     typed = parse_values(values)
     rules = Rules(values)
-    typed["models"] = MODEL_NAMES if typed["models"] == ("all",) else typed["models"]
+    if typed["models"] == ("all",):
+        typed["models"] = MODEL_NAMES
     typed["frameworks"] = frameworks(rules, typed["frameworks"], platform, typed["models"])
     typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
     check_combinations(rules, typed, platform)
@@ -205,8 +209,8 @@ def load(
     check_layout(rules, typed)
     typed["profile"] = profile(rules, typed, platform)
     typed["label"] = typed["label"] or _derived_label(typed, platform)
-    for field in ("data_dir", "output_dir"):
-        typed[field] = _path(typed[field], root)
+    typed["data_dir"] = _path(typed["data_dir"], root)
+    typed["output_dir"] = _path(typed["output_dir"], root)
     config = RunConfig(platform=platform, **typed)
     _check_models(rules, config)
     return config
@@ -257,34 +261,35 @@ def require_writable(folder: Path, key: str) -> None:
 def _layers(
     platform: str, environment: dict[str, Value], arguments: Sequence[str], root: Path, device: str | None
 ) -> dict[str, Value]:
-    layers = [read_file(root / "config.env", "config.env")]
+    """Return the settings of all layers, each of which replaces settings of those before it."""
+    from_files = read_file(root / "config.env", "config.env")
     overlay = f"config.{platform}.env"
     if (root / overlay).exists():
-        layers.append(read_file(root / overlay, overlay))
-    layers += [environment, from_arguments(arguments)]
-    merged = _merged(layers)
-    if "METHOD" in merged and merged["METHOD"].text == "best":
-        layers[-2:-2] = _recipe(platform, merged, root, device)
-        merged = _merged(layers)
-    return merged
+        from_files |= read_file(root / overlay, overlay)
+    given = environment | from_arguments(arguments)
+    values = from_files | given
+    if "METHOD" in values and values["METHOD"].text == "best":
+        # which recipe it is may be given in the layers above it
+        values = from_files | _recipe(platform, values, root, device) | given
+    return values
 
 
-def _recipe(platform: str, values: Mapping[str, Value], root: Path, device: str | None) -> list[dict[str, Value]]:
-    """Return the layers of METHOD=best; raise ConfigError where there are none."""
-    asked = values["BEST_DEVICE"].text if "BEST_DEVICE" in values else layers.AUTO
-    is_asked = asked != layers.AUTO
-    names = layers.overlays(platform, asked if is_asked else device, root, is_asked=is_asked)
+def _recipe(platform: str, values: Mapping[str, Value], root: Path, device: str | None) -> dict[str, Value]:
+    """Return the settings of METHOD=best; raise ConfigError where there are none."""
+    asked = values["BEST_DEVICE"].text if "BEST_DEVICE" in values else AUTO
+    is_asked = asked != AUTO
+    names = overlays(platform, asked if is_asked else device, root, is_asked=is_asked)
     if not names:
         raise ConfigError(
             f"{values['METHOD'].origin}: METHOD=best: there is no config.{platform}-best.env; "
             "use METHOD=equal or write the overlay"
         )
-    found = {} if is_asked or device is None else {"BEST_DEVICE": Value(device, "GPU of this machine")}
-    return [*(read_file(root / name, name) for name in names), found]
-
-
-def _merged(layers: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    return {key: value for layer in layers for key, value in layer.items()}
+    recipe: dict[str, Value] = {}
+    for name in names:
+        recipe |= read_file(root / name, name)
+    if not is_asked and device is not None:
+        recipe["BEST_DEVICE"] = Value(device, "GPU of this machine")
+    return recipe
 
 
 def _path(text: str, root: Path) -> Path:
@@ -298,53 +303,50 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
             spec = config.spec(name)
         except UnknownModelError as error:
             raise rules.broken("MODEL MODEL_SIZE PROXY_LAYERS", str(error)) from error
-        heads = (spec.num_attention_heads, spec.num_query_groups)
-        rules.refuse(
-            heads[0] % tp or heads[1] % tp,
-            "TP MODEL",
-            f"{name} has {heads[0]} heads in {heads[1]} groups, which do not divide by it; use TP=1",
-        )
-        rules.refuse(
-            spec.num_layers % pp,
-            "PP MODEL",
-            f"{name} has {spec.num_layers} layers, which do not divide by it; use PP=1",
-        )
-        rules.refuse(
-            config.sequence_length > spec.max_position_embeddings,
-            "SL MODEL",
-            f"{name} has {spec.max_position_embeddings} positions at most; use as many or fewer",
-        )
-        is_plain = config.expert_parallel_size == 1 and config.routing == "learned"
-        rules.refuse(
-            not spec.num_experts and not is_plain,
-            "EP ROUTING MODEL",
-            f"{name} has one MLP a layer and no experts; use EP=1 ROUTING=learned",
-        )
-        rules.refuse(  # MoELayer.forward of megatron-core 0.16.1 and 0.19.2
-            spec.num_experts and tp > 1,
-            "TP MODEL",
-            "megatron-core trains experts with TP only if it splits sequences as well, which is off here; use EP",
-        )
-        rules.refuse(
-            spec.num_experts % config.expert_parallel_size,
-            "EP MODEL",
-            f"{name} has {spec.num_experts} experts, which do not divide by it; use EP=1",
-        )
-        without_windows = [one for one in config.frameworks if not FRAMEWORKS[one].has_windows]
-        rules.refuse(
-            without_windows and spec.sliding_window and config.sequence_length > spec.sliding_window,
-            "FRAMEWORK MODEL SL",
-            f"{', '.join(without_windows)} has models without an attention window, and {name} has one of "
-            f"{spec.sliding_window} tokens; use mega or hf, or SL={spec.sliding_window} or less",
-        )
+        heads, groups = spec.num_attention_heads, spec.num_query_groups
+        if heads % tp or groups % tp:
+            raise rules.broken(
+                "TP MODEL", f"{name} has {heads} heads in {groups} groups, which do not divide by it; use TP=1"
+            )
+        if spec.num_layers % pp:
+            raise rules.broken("PP MODEL", f"{name} has {spec.num_layers} layers, which do not divide by it; use PP=1")
+        if config.sequence_length > spec.max_position_embeddings:
+            raise rules.broken(
+                "SL MODEL", f"{name} has {spec.max_position_embeddings} positions at most; use as many or fewer"
+            )
+        if not spec.num_experts and (config.expert_parallel_size > 1 or config.routing != "learned"):
+            raise rules.broken(
+                "EP ROUTING MODEL", f"{name} has one MLP a layer and no experts; use EP=1 ROUTING=learned"
+            )
+        # MoELayer.forward of megatron-core 0.16.1 and 0.19.2
+        if spec.num_experts and tp > 1:
+            raise rules.broken(
+                "TP MODEL",
+                "megatron-core trains experts with TP only if it splits sequences as well, which is off here; use EP",
+            )
+        if spec.num_experts % config.expert_parallel_size:
+            raise rules.broken(
+                "EP MODEL", f"{name} has {spec.num_experts} experts, which do not divide by it; use EP=1"
+            )
+        window = spec.sliding_window
+        without_windows = [framework for framework in config.frameworks if not FRAMEWORKS[framework].has_windows]
+        if without_windows and window and config.sequence_length > window:
+            raise rules.broken(
+                "FRAMEWORK MODEL SL",
+                f"{', '.join(without_windows)} has models without an attention window, and {name} has one of "
+                f"{window} tokens; use mega or hf, or SL={window} or less",
+            )
 
 
 def _derived_label(typed: Mapping[str, object], platform: str) -> str:
     """Return the name of the results folder for any but the default kind of run; empty for the default."""
-    parts = (  # of the label, each with its usual value
-        (str(typed["method"]), "equal"),
-        (str(typed["model_size"]), "tiny" if platform == "cpu" else "full"),
-        (f"nodes{typed['nodes']}", "nodes1"),
-        (profiles.NO_PROFILE if typed["profile"] == profiles.NO_PROFILE else profiles.PROFILED, profiles.NO_PROFILE),
-    )
-    return "_".join(part for part, usual in parts if part != usual)
+    parts = []
+    if typed["method"] != "equal":
+        parts.append(str(typed["method"]))
+    if typed["model_size"] != ("tiny" if platform == "cpu" else "full"):
+        parts.append(str(typed["model_size"]))
+    if typed["nodes"] != 1:
+        parts.append(f"nodes{typed['nodes']}")
+    if typed["profile"] != profiles.NO_PROFILE:
+        parts.append(profiles.PROFILED)
+    return "_".join(parts)

@@ -34,6 +34,15 @@ from utils.settings.parsers import (
 from utils.settings.profiling import NO_PROFILE, TOOLS, TORCH
 
 Number = (int, float)
+Range = tuple[float, float]
+"""Least and largest number that a result may hold. The limits are far from anything that exists, so that no honest
+result comes near them; they keep sizes of 0 out of divisions, and numbers out of arithmetic that would overflow."""
+ANY: Range = (-1e18, 1e18)
+COUNT: Range = (1, 1e9)
+SPLIT: Range = (1, 4096)
+"""Tensor, pipeline, context and expert parallel sizes: no model has as many layers, heads or experts."""
+SHARE: Range = (0, 1)
+LEARNING_RATE: Range = (0, 1e3)
 TEXT_UNITS = ("file", "paragraph", "line")
 """Documents of a .txt file."""
 ON_BAD = ("error", "skip")
@@ -59,6 +68,8 @@ class InResults:
     before: Any = None
     """Value that ran in results written before the setting existed, or a function of the section that returns it; None
     where the setting has always existed."""
+    limits: Range = ANY
+    """Range of its numbers in a result."""
 
 
 @dataclass(frozen=True)
@@ -127,31 +138,37 @@ KEYS: dict[str, Key] = {
         "sequence_length",
         *integer(2),
         "tokens of one sequence",
-        InResults("sequence_length", int, "sequence length", "work"),
+        InResults("sequence_length", int, "sequence length", "work", limits=COUNT),
     ),
     "GBS": Key(
         "global_batch_size",
         *integer(1),
         "sequences of one optimizer step over all GPUs",
-        InResults("global_batch_size", int, "global batch", "work"),
+        InResults("global_batch_size", int, "global batch", "work", limits=COUNT),
     ),
     "TRAIN_ITERS": Key(
-        "train_iterations", *integer(1), "optimizer steps", InResults("max_steps", int, "number of steps", "work")
+        "train_iterations",
+        *integer(1),
+        "optimizer steps",
+        InResults("max_steps", int, "number of steps", "work", limits=COUNT),
     ),
     "LR": Key(
-        "learning_rate", *number(0, above=True), "peak learning rate", InResults("lr", Number, "learning rate", "work")
+        "learning_rate",
+        *number(0, above=True),
+        "peak learning rate",
+        InResults("lr", Number, "learning rate", "work", limits=LEARNING_RATE),
     ),
     "MIN_LR": Key(
         "min_learning_rate",
         *number(0),
         "learning rate at the end of the cosine",
-        InResults("min_lr", Number, "last learning rate", "work"),
+        InResults("min_lr", Number, "last learning rate", "work", limits=LEARNING_RATE),
     ),
     "WARMUP_ITERS": Key(
         "warmup_iterations",
         *integer(0),
         "steps of linear warm-up: LR n / (W + 1) at step n",
-        InResults("warmup_iters", int, "warm-up steps", "work"),
+        InResults("warmup_iters", int, "warm-up steps", "work", limits=(0, 1e9)),
     ),
     "WEIGHT_DECAY": Key(
         "weight_decay",
@@ -159,16 +176,23 @@ KEYS: dict[str, Key] = {
         "AdamW weight decay of matrices (not of norms and biases)",
         InResults("weight_decay", Number, "weight decay", "work"),
     ),
-    "BETA1": Key("beta1", *number(0, below=1), "Adam beta 1", InResults("beta1", Number, "Adam beta 1", "work")),
-    "BETA2": Key("beta2", *number(0, below=1), "Adam beta 2", InResults("beta2", Number, "Adam beta 2", "work")),
+    "BETA1": Key(
+        "beta1", *number(0, below=1), "Adam beta 1", InResults("beta1", Number, "Adam beta 1", "work", limits=SHARE)
+    ),
+    "BETA2": Key(
+        "beta2", *number(0, below=1), "Adam beta 2", InResults("beta2", Number, "Adam beta 2", "work", limits=SHARE)
+    ),
     "ADAM_EPS": Key(
-        "adam_epsilon", *number(0, above=True), "Adam epsilon", InResults("adam_eps", Number, "Adam epsilon", "work")
+        "adam_epsilon",
+        *number(0, above=True),
+        "Adam epsilon",
+        InResults("adam_eps", Number, "Adam epsilon", "work", limits=LEARNING_RATE),
     ),
     "CLIP_GRAD": Key(
         "clip_grad",
         *number(0, above=True),
         "L2 norm that gradients are clipped to",
-        InResults("clip_grad", Number, "gradient clipping", "work"),
+        InResults("clip_grad", Number, "gradient clipping", "work", limits=(-1, 1e18)),
     ),
     "OPTIMIZER_STATE": Key(
         "optimizer_state",
@@ -218,31 +242,31 @@ KEYS: dict[str, Key] = {
         "init_std",
         *number(0, above=True),
         "standard deviation of initial weights",
-        InResults("init_std", Number, "standard deviation of initial weights", "model"),
+        InResults("init_std", Number, "standard deviation of initial weights", "model", limits=LEARNING_RATE),
     ),
     "TP": Key(
         "tensor_parallel_size",
         *integer(1),
         "GPUs that share each layer",
-        InResults("tp", int, "tensor parallel size", "layout"),
+        InResults("tp", int, "tensor parallel size", "layout", limits=SPLIT),
     ),
     "PP": Key(
         "pipeline_parallel_size",
         *integer(1),
         "GPUs that divide the layers between them",
-        InResults("pp", int, "pipeline parallel size", "layout"),
+        InResults("pp", int, "pipeline parallel size", "layout", limits=SPLIT),
     ),
     "CP": Key(
         "context_parallel_size",
         *integer(1),
         "GPUs that share a sequence (needs TransformerEngine)",
-        InResults("cp", int, "context parallel size", "layout"),
+        InResults("cp", int, "context parallel size", "layout", limits=SPLIT),
     ),
     "EP": Key(
         "expert_parallel_size",
         *integer(1),
         "GPUs of the DP*CP ones that divide the experts of a layer between them (only for mixtures of experts)",
-        InResults("ep", int, "expert parallel size", "layout", before=1),
+        InResults("ep", int, "expert parallel size", "layout", before=1, limits=SPLIT),
     ),
     "ROUTING": Key(
         "routing",
@@ -254,19 +278,19 @@ KEYS: dict[str, Key] = {
         "data_parallel_size",
         *or_none("auto", integer(1)),
         "GPUs / (TP PP CP)",
-        InResults("dp", int, "data parallel size", "layout"),
+        InResults("dp", int, "data parallel size", "layout", limits=COUNT),
     ),
     "MBS": Key(
         "micro_batch_size",
         *or_none("auto", integer(1)),
         "sequences of one micro batch on each GPU; auto (METHOD=best) = the largest that fits by the estimate",
-        InResults("micro_batch_size", int, "micro batch", "layout"),
+        InResults("micro_batch_size", int, "micro batch", "layout", limits=COUNT),
     ),
     "GA": Key(
         "gradient_accumulation",
         *or_none("auto", integer(1)),
         "micro batches of one step: GBS / (MBS DP)",
-        InResults("gradient_accumulation", int, "gradient accumulation", "layout"),
+        InResults("gradient_accumulation", int, "gradient accumulation", "layout", limits=COUNT),
     ),
     "CPU_RANKS": Key("cpu_ranks", *integer(1), "gloo ranks on a machine without a GPU"),
     "GPUS_PER_NODE": Key("gpus_per_node", *or_none("auto", integer(1)), "GPUs to use; auto = all that are visible"),

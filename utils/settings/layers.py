@@ -35,9 +35,8 @@ GONE = {"ENCODER": "encoding has one engine since this version, and the setting 
 _LINE = re.compile(r"([A-Z][A-Z0-9_]*)=(\S*)")
 ARGUMENT = "argument"
 """Origin of a setting of the command line, in messages."""
-_PATH_WITH_SPACES = re.compile(
-    rf"({'|'.join(key for key, rule in KEYS.items() if rule.allowed.endswith(PATH[1]))})=([^\s#]+(?: +[^\s#]+)*)"
-)
+_KEYS_OF_PATHS = [key for key, rule in KEYS.items() if rule.allowed.endswith(PATH[1])]
+_PATH_WITH_SPACES = re.compile(rf"({'|'.join(_KEYS_OF_PATHS)})=([^\s#]+(?: +[^\s#]+)*)")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,9 @@ def read_file(path: Path, name: str) -> dict[str, Value]:
 
 def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
     """Return key and value of one `KEY=VALUE`; raise ConfigError for another form or an unknown key."""
-    match = _LINE.fullmatch(text) or (origin == ARGUMENT and _PATH_WITH_SPACES.fullmatch(text)) or None
+    match = _LINE.fullmatch(text)
+    if match is None and origin == ARGUMENT:
+        match = _PATH_WITH_SPACES.fullmatch(text)
     if match is None or re.search(r"[$'\"`\\]", text):
         wanted = "wanted KEY=VALUE without quotes, spaces, $ or export, comments on their own line"
         raise ConfigError(f"{origin}: got {quoted(text)}, {wanted}{_suggestion(text)}")
@@ -81,9 +82,11 @@ def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
     if key in GONE:
         raise ConfigError(f"{origin}: {key}={value}: {GONE[key]}")
     if key not in KEYS:
-        near = f"; did you mean {meant}?" if (meant := _near_key(key)) else ""
-        known = "; python -m utils.configure --help lists all keys" if near else f"; allowed: {', '.join(KEYS)}"
-        raise ConfigError(f"{origin}: unknown key {key}={value}{near}{known}")
+        near = _near_key(key)
+        advice = f"allowed: {', '.join(KEYS)}"
+        if near is not None:
+            advice = f"did you mean {near}?; python -m utils.configure --help lists all keys"
+        raise ConfigError(f"{origin}: unknown key {key}={value}; {advice}")
     return key, Value(value, origin)
 
 
@@ -96,8 +99,12 @@ def warn_of_gone(environ: Mapping[str, str]) -> None:
 
 def _near_key(got: str) -> str | None:
     """Return the key that a word is close to, also by the name that its setting has in results (micro_batch_size)."""
-    names = {key: key for key in (*KEYS, *ELSEWHERE)} | {rule.field: key for key, rule in KEYS.items()}
-    names |= {rule.in_results.key: key for key, rule in KEYS.items() if rule.in_results is not None}
+    names = {key: key for key in ELSEWHERE}
+    for key, rule in KEYS.items():
+        names[key] = names[rule.field] = key
+    for key, rule in KEYS.items():
+        if rule.in_results is not None:
+            names[rule.in_results.key] = key
     near = closest(got, names)
     return None if near is None else names[near]
 
@@ -111,7 +118,8 @@ def _suggestion(text: str) -> str:
         return ""
     if not equals:
         return f"; did you mean {near}=VALUE?"
-    return f"; did you mean {near}={value}?" if re.fullmatch(r"[^\s$'\"`\\]*", value) else ""
+    is_plain = re.fullmatch(r"[^\s$'\"`\\]*", value) is not None
+    return f"; did you mean {near}={value}?" if is_plain else ""
 
 
 def from_arguments(arguments: Iterable[str]) -> dict[str, Value]:
@@ -143,11 +151,16 @@ def parse_values(values: Mapping[str, Value]) -> dict[str, Any]:
 
 def _near_value(text: str, rule: Key) -> str:
     """Return the end of a message about a bad value: the allowed word that its first bad part is close to."""
-    words = re.split(r", or | or |, ", rule.allowed)
-    known = [word.rsplit(" ", 1)[-1] if "comma list" in word else word for word in words]
-    known = [word for word in known if re.fullmatch(r"[A-Za-z][\w-]*", word) and _is_allowed(word, rule)]
-    bad = next((part for part in text.split(",") if part not in known), "")
-    return did_you_mean(bad, known)
+    known = []
+    for phrase in re.split(r", or | or |, ", rule.allowed):
+        # "a comma list of mega", where the first word of the list stands behind what it is
+        word = phrase.rsplit(" ", 1)[-1] if "comma list" in phrase else phrase
+        if re.fullmatch(r"[A-Za-z][\w-]*", word) and _is_allowed(word, rule):
+            known.append(word)
+    for part in text.split(","):
+        if part not in known:
+            return did_you_mean(part, known)
+    return did_you_mean("", known)
 
 
 def _is_allowed(text: str, rule: Key) -> bool:
@@ -171,9 +184,8 @@ def received(environ: Mapping[str, str]) -> dict[str, Value] | None:
     if VARIABLE not in environ:
         return None
     try:
-        return {
-            str(key): Value(str(text), str(origin)) for key, (text, origin) in json.loads(environ[VARIABLE]).items()
-        }
+        settings = json.loads(environ[VARIABLE])
+        return {key: Value(str(text), str(origin)) for key, (text, origin) in settings.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{VARIABLE}: cannot be read ({error}); unset it, only this suite sets it") from error
 
@@ -197,12 +209,15 @@ def overlays(platform: str, device: str | None, root: Path, *, is_asked: bool = 
         raise ConfigError(
             f"BEST_DEVICE={device}: no recipe for it on {platform}; there are {', '.join(known)}; or auto"
         )
-    own = [f"config.{platform}-best-{device.lower()}.env"] if device else []
-    return [recipe, *(name for name in own if (root / name).exists())]
+    if device:
+        own = f"config.{platform}-best-{device.lower()}.env"
+        if (root / own).exists():
+            return [recipe, own]
+    return [recipe]
 
 
 def devices(platform: str, root: Path) -> list[str]:
     """Return the short names of the devices of a platform that a published recipe is for."""
     start = f"config.{platform}-best-"
-    own = (path.name.removeprefix(start).removesuffix(".env").upper() for path in root.glob(f"{start}*.env"))
+    own = [path.name.removeprefix(start).removesuffix(".env").upper() for path in root.glob(f"{start}*.env")]
     return [*RECIPE_OF.get(platform, ()), *sorted(own)]

@@ -15,59 +15,67 @@ Reader = tuple[Callable[[str], Value], str]
 """Parse function of a text, and the description of the allowed values."""
 
 
-def _reader(is_allowed: Callable[[str], object], convert: Callable[[str], Value], allowed: str) -> Reader[Value]:
-    def parse(text: str) -> Value:
-        if not is_allowed(text):
-            raise ValueError
-        return convert(text)
-
-    return parse, allowed
-
-
 def integer(minimum: int, maximum: int | None = None) -> Reader[int]:
     """Return the reader of a whole number from `minimum`, to `maximum` if there is one."""
-    return _reader(
-        lambda text: re.fullmatch(r"\d{1,18}", text) and minimum <= int(text) <= (maximum or int(text)),
-        int,
-        f"a whole number from {minimum}" + (f" to {maximum}" if maximum else ""),
-    )
+    limit = "" if maximum is None else f" to {maximum}"
+
+    def parse(text: str) -> int:
+        if re.fullmatch(r"\d{1,18}", text) is None:
+            raise ValueError
+        value = int(text)
+        if value < minimum or (maximum is not None and value > maximum):
+            raise ValueError
+        return value
+
+    return parse, f"a whole number from {minimum}{limit}"
 
 
 def number(minimum: float, *, above: bool = False, below: float = math.inf) -> Reader[float]:
     """Return the reader of a number from `minimum` (with `above`, greater than it) and less than `below`."""
     limit = "" if below == math.inf else f" and below {below:g}"
-    return _reader(
-        lambda text: minimum <= float(text) < below and not (above and float(text) == minimum) and "_" not in text,
-        float,
-        f"a number {'above' if above else 'from'} {minimum:g}{limit}",
-    )
+
+    def parse(text: str) -> float:
+        value = float(text)
+        # bash and docker --env-file read the settings too, and know no 1_000
+        if "_" in text or not minimum <= value < below or (above and value == minimum):
+            raise ValueError
+        return value
+
+    return parse, f"a number {'above' if above else 'from'} {minimum:g}{limit}"
 
 
 def choice(*allowed: str) -> Reader[str]:
     """Return the reader of one of the words in `allowed`."""
-    return _reader(lambda text: text in allowed, str, ", ".join(allowed))
+    return {word: word for word in allowed}.__getitem__, ", ".join(allowed)
 
 
 def list_of(*allowed: str) -> Reader[tuple[str, ...]]:
     """Return the reader of a comma list of the words in `allowed`, each at most once; `all` only alone."""
 
-    def is_allowed(text: str) -> bool:
-        names = text.split(",")
-        return set(names) <= set(allowed) and len(set(names)) == len(names) and ("all" not in names or names == ["all"])
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if not set(names) <= set(allowed) or len(set(names)) < len(names):
+            raise ValueError
+        if "all" in names and len(names) > 1:
+            raise ValueError
+        return names
 
     words = ", ".join(name for name in allowed if name != "all")
-    return _reader(is_allowed, lambda text: tuple(text.split(",")), f"all, or a comma list of {words}")
+    return parse, f"all, or a comma list of {words}"
 
 
 def numbers() -> Reader[tuple[int, ...]]:
     """Return the reader of a comma list of whole numbers from 0, each at most once; it sorts them."""
-    return _reader(
-        lambda text: (
-            re.fullmatch(r"\d{1,9}(,\d{1,9})*", text) and len(set(map(int, text.split(",")))) == len(text.split(","))
-        ),
-        lambda text: tuple(sorted(map(int, text.split(",")))),
-        "a comma list of whole numbers from 0",
-    )
+
+    def parse(text: str) -> tuple[int, ...]:
+        if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text) is None:
+            raise ValueError
+        values = sorted(int(part) for part in text.split(","))
+        if len(set(values)) < len(values):
+            raise ValueError
+        return tuple(values)
+
+    return parse, "a comma list of whole numbers from 0"
 
 
 def flag() -> Reader[bool]:
@@ -83,26 +91,36 @@ def flag_or(yes: str, no: str, *others: str) -> Reader[str]:
 
 def matching(pattern: str, allowed: str) -> Reader[str]:
     """Return the reader of a text that matches the regular expression `pattern` whole."""
-    return _reader(re.compile(pattern).fullmatch, str, allowed)
+
+    def parse(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError
+        return text
+
+    return parse, allowed
 
 
 def or_none(word: str, inner: Reader[Value]) -> Reader[Value | None]:
     """Return the reader of `word`, which gives None, or of what `inner` reads."""
-    parse, allowed = inner
-    return lambda text: None if text == word else parse(text), f"{word or 'empty'}, or {allowed}"
+    parse_inner, allowed = inner
+
+    def parse(text: str) -> Value | None:
+        return None if text == word else parse_inner(text)
+
+    return parse, f"{word or 'empty'}, or {allowed}"
 
 
 def flags() -> Reader[tuple[str, ...]]:
     """Return the reader of a comma list of command-line options, e.g. `--exclusive,--mem=0`."""
 
-    def convert(text: str) -> tuple[str, ...]:
-        return tuple(re.split(r",(?=--)", text)) if text else ()
+    def parse(text: str) -> tuple[str, ...]:
+        options = tuple(re.split(r",(?=--)", text)) if text else ()
+        for option in options:
+            if re.fullmatch(r"--[a-z][a-z-]*(=[^\s]+)?", option) is None:
+                raise ValueError
+        return options
 
-    return _reader(
-        lambda text: all(re.fullmatch(r"--[a-z][a-z-]*(=[^\s]+)?", one) for one in convert(text)),
-        convert,
-        "empty, or a comma list of --flag and --flag=value",
-    )
+    return parse, "empty, or a comma list of --flag and --flag=value"
 
 
 _OF_PATH = r"[^\s$'\"\x00-\x1f\x7f-\x9f\ud800-\udfff]+"

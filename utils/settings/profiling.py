@@ -87,24 +87,37 @@ class Profile:
 
         Source: Megatron-LM d3528a2, training.py, `train`: `prof.step()` begins an iteration.
         """
-        around = {self.first - 1: STARTED, self.last + 1: WRITTEN}
-        return {number: reason for number, reason in around.items() if number > 0} | self.excluded
+        reasons = {self.last + 1: WRITTEN}
+        if self.first > 1:
+            reasons = {self.first - 1: STARTED} | reasons
+        return reasons | self.excluded
 
     @property
     def text(self) -> str:
         """The profile as results hold it: `steps 11-13 of rank 0`, `steps 11-13 of ranks 0,1 by nsys`."""
-        numbers = ",".join(map(str, self.ranks or ()))
-        ranks = "all ranks" if self.ranks is None else f"rank{'' if len(self.ranks) == 1 else 's'} {numbers}"
-        tool = "" if self.tool == TORCH else f" by {self.tool}"
-        return f"steps {self.first}-{self.last} of {ranks}{tool}" + (", with memory" if self.with_memory else "")
+        text = f"steps {self.first}-{self.last} of {self._ranks_text}"
+        if self.tool != TORCH:
+            text += f" by {self.tool}"
+        if self.with_memory:
+            text += ", with memory"
+        return text
+
+    @property
+    def _ranks_text(self) -> str:
+        if self.ranks is None:
+            return "all ranks"
+        numbers = ",".join(map(str, self.ranks))
+        return f"rank {numbers}" if len(self.ranks) == 1 else f"ranks {numbers}"
 
 
 def parse(text: Any) -> Profile | None:
     """Return the profile of a text; None for NO_PROFILE. Raises ValueError for anything else."""
     if text == NO_PROFILE:
         return None
-    found = _TEXT.fullmatch(text) if isinstance(text, str) else None
-    if found is None or int(found["last"]) < int(found["first"]):
+    match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    if match is None or int(match["last"]) < int(match["first"]):
         raise ValueError(f"got {text!r}, wanted {NO_PROFILE}, or such as steps 11-13 of rank 0")
-    ranks = None if found["ranks"] is None else tuple(map(int, found["ranks"].split(",")))
-    return Profile(int(found["first"]), int(found["last"]), ranks, found["memory"] is not None, found["tool"] or TORCH)
+    ranks = None
+    if match["ranks"] is not None:
+        ranks = tuple(int(rank) for rank in match["ranks"].split(","))
+    return Profile(int(match["first"]), int(match["last"]), ranks, match["memory"] is not None, match["tool"] or TORCH)

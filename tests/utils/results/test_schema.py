@@ -2,21 +2,67 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from housekeeping import make
 
 from evaluate.inputs.discover import find
 from example import example_result
 from train.job.job import set_aside
 from utils.results import schema, store
+from utils.results.keys import IDENTITY_KEYS, KEYS, UTC
 
 SECTION_KEYS = [(section, key) for section, keys in schema.SECTIONS.items() for key in keys]
 BROKE = {"status": "failed", "reason": "it broke"}
 LOG = {"source": "log"}
 SAMPLES = tuple(schema.SAMPLE_DIGITS)
-OPTIONAL = [("energy_metrics", key) for key in schema.OPTIONAL_KEYS["energy_metrics"]]
+ROWS = [(section, key, row) for section, rows in KEYS.items() for key, row in rows.items()]
+OPTIONAL = [(section, key) for section, key, row in ROWS if row.is_optional and section == "energy_metrics"]
+
+
+UNITS = {
+    "_seconds": "seconds",
+    "_gb": "GB",
+    "_watts": "watts",
+    "joules": "joules",
+    "joules_per_token": "joules",
+    "_mhz": "MHz",
+    "_hz": "Hz",
+    "_celsius": "Celsius",
+    "_percent": "%",
+    "_utc": UTC,
+    "tokens_per_second": "tokens/s",
+    "tokens_per_second_per_gpu": "tokens/s",
+    "steps_per_second": "steps/s",
+}
+"""Unit by the end of a name."""
+
+
+def words_in(*folders):
+    """Return every word that stands in quotes in the Python of these folders."""
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {word for path in files for word in re.findall(r'"(\w+)"', path.read_text(encoding="utf8"))}
+
+
+def test_a_key_that_nothing_judges_or_shows_is_recorded_for_a_reason_and_all_others_are_read():
+    judging = words_in("evaluate/checks", "evaluate/fairness", "evaluate/verdict", "evaluate/metrics")
+    shown = words_in("evaluate")
+    for section, key, row in ROWS:
+        if row.reason or row.part or section == "training_config":
+            continue
+        assert key in (shown if row.is_shown else judging), f"nothing reads {section}.{key}; give a reason to record it"
+    assert not [key for _, key, row in ROWS if row.reason and (row.part or row.is_shown)]
+    assert not [key for _, key, row in ROWS if bool(row.name) != bool(row.part)], "an item has a name and a part"
+
+
+def test_a_quantity_has_the_unit_that_its_name_ends_with():
+    for _, key, row in ROWS:
+        ends = [end for end in UNITS if key.endswith(end)]
+        if ends:
+            assert row.unit == UNITS[max(ends, key=len)], key
 
 
 def changed(section, key, value=None, reason=None, **others):
@@ -86,7 +132,7 @@ RULES = [  # result, the problem that it has; None: it is valid
     *((example_result(status=status, reason=None), "") for status in ("oom", "failed", "done", None)),
     (example_result(status="ok", reason="nearly"), ""),
     (example_result(status="failed", reason=""), ""),
-    *((example_result(**{key: None}), f"{key}: got None") for key in schema.IDENTITY),
+    *((example_result(**{key: None}), f"{key}: got None") for key in IDENTITY_KEYS),
     (example_result(schema_version=2), "this version reads 1"),
     (example_result(source="hearsay"), "source: got 'hearsay', allowed: recorder, log"),
     (EMPTY_REASON, "gpu_info.reasons"),
