@@ -189,7 +189,7 @@ def read_results(paths: Sequence[Path]) -> Loaded:
             raise store.ResultError(f"{path}: is no result, wanted a folder or train_*.json; {advice}")
     folders = [path for path in paths if path.is_dir()]
     results: list[tuple[Path, dict[str, Any]]] = []
-    for path in (*discover.find(paths), *discover.find(folders, earlier.PATTERN), *earlier.find_extracted(folders)):
+    for path in (*discover.find(paths), *discover.find(folders, earlier.PATTERN), *discover.find_extracted(folders)):
         read = earlier.read if earlier.is_named(path) else store.read
         try:
             results.append((path, read(path)))
