@@ -1,6 +1,6 @@
 """The table of what makes runs one system, beside framework, device and layout: runs that differ are never averaged.
 
-Rows of a report, sides and pairs of a verdict, jobs of an acceptance and profiles of a gap all read this table.
+Reports, pairs of a verdict, acceptance, history and the gap by kind of time all read this table.
 """
 
 from __future__ import annotations
