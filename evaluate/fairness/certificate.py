@@ -259,7 +259,7 @@ def _optimizer(sides: Sides) -> Iterator[Item]:
     """Yield an item if one side's optimizer does less work than AdamW, or has a class that is not known."""
     others, lesser = [], []
     for side in values(sides, "resolved_config", "optimizer"):
-        names = [str(name or ADAM[0]).lower() for name in side]
+        names = {str(name or ADAM[0]).lower() for name in side}
         others.append(", ".join(sorted(name for name in names if name.rpartition(".")[2] not in ADAM)))
         lesser.append({word for word in LESS_THAN_ADAM if word in " ".join(names)})
     if others[0] == others[1]:

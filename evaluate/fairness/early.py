@@ -12,7 +12,19 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item, Sides, Values, values
+from evaluate.fairness.items import (
+    ALLOWED,
+    BLOCKING,
+    NOT_KNOWN,
+    SAME,
+    UNKNOWN,
+    Item,
+    Sides,
+    Values,
+    both,
+    of_runs,
+    values,
+)
 from utils.results.schema import Result
 
 LEAP = 1.1
@@ -50,8 +62,8 @@ def first_leap(result: Result) -> int | None:
 def has_equal_start(sides: Sides) -> bool:
     """Return whether the first steps of all runs are equal but for rounding: they start from the same weights
     (`INIT=equal`), and no router draws at random (`ROUTING=balanced`)."""
-    inits, routing = (values(sides, "resolved_config", key) for key in ("init", "routing"))
-    return {*inits[0], *inits[1]} == {"equal"} and "balanced" not in routing[0] + routing[1]
+    inits = both(values(sides, "resolved_config", "init"))
+    return set(inits) == {"equal"} and "balanced" not in both(values(sides, "resolved_config", "routing"))
 
 
 def items(sides: Sides) -> Iterator[Item]:
@@ -60,31 +72,35 @@ def items(sides: Sides) -> Iterator[Item]:
     A difference beyond the limit blocks. Without one the item is the same if the window has enough steps, else unknown.
     Without an equal start they may differ by more; a constant factor between the norms always blocks.
     """
-    windows = [[_early_steps(run) for run in side] for side in sides]
-    steps = min(len(window) for side in windows for window in side)
+    windows = of_runs(sides, _early_steps)
+    steps = min(map(len, both(windows)))
     seeds = values(sides, "resolved_config", "seed")
-    precisions = values(sides, "resolved_config", "precision")
-    limits = max(LIMITS.get(name, LIMITS["bf16"]) for side in precisions for name in side)
+    precisions = both(values(sides, "resolved_config", "precision"))
+    limits = max(LIMITS.get(name, LIMITS["bf16"]) for name in precisions)
     if_different = BLOCKING if has_equal_start(sides) else ALLOWED
     for place, name in enumerate((EARLY_LOSSES, NORMS)):
         pairs: Pairs = []
         for step in range(steps):
-            pairs += matched([[window[step][place] for window in side] for side in windows], seeds)
+            of_step = [[window[step][place] for window in side] for side in windows]
+            pairs += matched(of_step, seeds)
         yield _item(name, pairs, steps, limits[place], if_different)
 
 
-def matched(of_runs: Values, seeds: Values) -> Pairs:
+def matched(found: Values, seeds: Values) -> Pairs:
     """Return the mean value of both sides for each seed, from the seed of each run: another seed draws other weights
     and data, and so has another loss. A single pair of means over all runs, if a seed is unknown or the two sides do
     not have the same seeds."""
-    by_seed: list[dict[Any, list[float]]] = [{}, {}]
-    for place, found in enumerate(by_seed):
-        for value, seed in zip(of_runs[place], seeds[place], strict=True):
-            found.setdefault(seed, []).append(value)
-    a, b = by_seed
+    a, b = (_by_seed(side, of_side) for side, of_side in zip(found, seeds, strict=True))
     if None in a or None in b or a.keys() != b.keys():
-        return [(statistics.fmean(of_runs[0]), statistics.fmean(of_runs[1]))]
+        return [(statistics.fmean(found[0]), statistics.fmean(found[1]))]
     return [(statistics.fmean(a[seed]), statistics.fmean(b[seed])) for seed in a]
+
+
+def _by_seed(side: Sequence[float], seeds: Sequence[Any]) -> dict[Any, list[float]]:
+    by_seed: dict[Any, list[float]] = {}
+    for value, seed in zip(side, seeds, strict=True):
+        by_seed.setdefault(seed, []).append(value)
+    return by_seed
 
 
 def apart(means: Sequence[float]) -> float:
@@ -94,28 +110,31 @@ def apart(means: Sequence[float]) -> float:
 
 def _early_steps(run: Result) -> list[tuple[float, float]]:
     """Return loss and gradient norm of the first steps of a run, up to a leap or a step that is not known."""
-    leap, found = first_leap(run), []
-    samples = zip(run["steps"], run["loss_values"], run["grad_norms"], strict=True)
-    for place, (step, loss, norm) in zip(range(MOST_STEPS), samples, strict=False):
-        if step != place + 1 or place == leap or not norm or norm <= 0:
+    leap = first_leap(run)
+    window: list[tuple[float, float]] = []
+    for step, loss, norm in zip(run["steps"], run["loss_values"], run["grad_norms"], strict=True):
+        place = len(window)
+        # a log may begin late or leave steps out, and one whose norm is unknown proves nothing
+        if place in (MOST_STEPS, leap) or step != place + 1 or not norm or norm <= 0:
             break
-        found.append((loss, norm))
-    return found
+        window.append((loss, norm))
+    return window
 
 
 def _item(name: str, pairs: Pairs, steps: int, limit: float, if_different: str) -> Item:
     if not pairs:
         return Item(name, UNKNOWN, NOT_KNOWN, NOT_KNOWN, TOO_SHORT)
     a, b = max(pairs, key=apart)
-    shown = f"{a:.5g}", f"{b:.5g}"
-    if name == NORMS and (factor := _factor(pairs)) >= FACTOR:
-        return Item(name, BLOCKING, *shown, f"gradients differ by a factor of {factor:.3g}")
     state, note = SAME, ""
     if apart((a, b)) > limit:
         state, note = if_different, f"{name} differ by more than {limit:.2%}"
     if steps < FEWEST_STEPS and state != BLOCKING:
         state, note = UNKNOWN, TOO_SHORT
-    return Item(name, state, *shown, note)
+    factor = _factor(pairs)
+    if name == NORMS and factor >= FACTOR:
+        # equal work has no such factor, whatever the start and the length of the window
+        state, note = BLOCKING, f"gradients differ by a factor of {factor:.3g}"
+    return Item(name, state, f"{a:.5g}", f"{b:.5g}", note)
 
 
 def _factor(pairs: Pairs) -> float:
