@@ -65,20 +65,29 @@ class Setting(NamedTuple):
 def setting_of(result: Result) -> Setting:
     """Return the setting of a run, as it was asked for."""
     config = result["training_config"]
-    traits = []
+    traits: list[str | None] = []
     for trait in TRAITS:
         is_read = not trait.frameworks or result["framework"] in trait.frameworks
         traits.append(str(config.get(trait.key) or trait.usual) if is_read else None)
-    work = (config["sequence_length"], config["global_batch_size"], config["precision"])
-    return Setting(result["model_size"], *work, tuple(traits))
+    return Setting(
+        result["model_size"],
+        config["sequence_length"],
+        config["global_batch_size"],
+        config["precision"],
+        tuple(traits),
+    )
 
 
 def terms_of(setting: Setting) -> dict[str, str]:
     """Return each trait in words by its key; empty for one that the framework does not read."""
     words = {}
     for trait, value in zip(TRAITS, setting.traits, strict=True):
-        text = trait.usual_words if value == trait.usual else trait.words.format(value)
-        words[trait.key] = "" if value is None else text
+        if value is None:
+            words[trait.key] = ""
+        elif value == trait.usual:
+            words[trait.key] = trait.usual_words
+        else:
+            words[trait.key] = trait.words.format(value)
     return words
 
 
