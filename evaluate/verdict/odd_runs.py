@@ -53,12 +53,12 @@ def _odd(side: Sequence[Entry]) -> dict[int, list[str]]:
     if side[0].result["method"] != BEST:
         resolved = resolved | MEANS
     for key, name in resolved.items():
-        for runs in _by_seed(side) if key in FOLLOW_THE_SEED else [side]:
-            note(_minority(name, "resolved_config", key, runs))
+        note(_minority(name, "resolved_config", key, side))
     for key, name in DATA.items():
-        if key != "initial_weights_sha256":
-            for runs in _by_seed(side) if key in FOLLOW_THE_SEED else [side]:
-                note(_minority(name, "fingerprint", key, runs))
+        if key == "initial_weights_sha256":
+            continue  # not part of the work: each framework may draw its own
+        for runs in _by_seed(side) if key in FOLLOW_THE_SEED else [side]:
+            note(_minority(name, "fingerprint", key, runs))
     for runs in _by_seed([entry for entry in side if id(entry) not in reasons]):
         note(_odd_losses(runs))
     return reasons if len(reasons) < len(side) / 2 else {}
