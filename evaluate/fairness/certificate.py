@@ -14,6 +14,7 @@ from typing import Any
 
 from evaluate.fairness import losses, pair_conditions
 from evaluate.fairness.early import EARLY_LOSSES, NORMS
+from evaluate.fairness.effects import BY_EFFECT
 from evaluate.fairness.environment import attention, environment, fused_ops, of_hf, product
 from evaluate.fairness.items import (
     ALLOWED,
@@ -110,40 +111,25 @@ LESS_THAN_ADAM = ("8bit", "4bit", "fp8", "bnb", "bitsandbytes", "adafactor", "li
 """Words in the class name of an optimizer that does less work than AdamW with 32-bit states."""
 
 STATES = (BLOCKING, UNKNOWN, ALLOWED, SAME)
-BY_EFFECT = (
-    *("proof of model and data", "model", "model size", "number of parameters", "layers", "hidden size"),
-    *("feed-forward size", "experts of a layer", "experts of a token", "size of a shared expert", "routing"),
-    *("tokens dropped", "attention heads", "query groups", "vocabulary", "attention window"),
-    *(
-        "precision",
-        "sequence length",
-        "number of GPUs",
-        "nodes",
-        "micro batch",
-        "global batch",
-        "gradient accumulation",
-    ),
-    *("tensor parallel size", "pipeline parallel size", "context parallel size", "expert parallel size"),
-    "data parallel size",
-    *("recomputed activations", "setting", "time outside the steps", "waiting for data"),
-    *("power cap", "clocks", "partition", "slowing down", "other work", "NUMA balancing"),
-    "environment",
-    *(
-        "attention",
-        KERNELS_OF_HF,
-        "fused operations",
-        "layers by",
-        "overlap of gradient reduction",
-        "overlap of parameter gather",
-    ),
-    *("distributed optimizer", "type of reduced gradients", "precision of gradients", "parameter type"),
-    *("optimizer states", "optimizer class", "precision of optimizer states", "loader workers", "cpu governor"),
-    *("framework versions", "image digest", "code sha256"),
-)
-"""Names of items, largest effect on the step time first. Items that are not listed have little or none: data,
-hyperparameters, seeds, losses. `environment` stands for every item on a variable, `setting`
-for every setting beyond the schema."""
 RUNS = "number of runs"
+NAMES = (
+    MODEL
+    | ONLY_IF_TRUE
+    | WORK
+    | LAYOUT
+    | MEANS
+    | DATA
+    | pair_conditions.MODES
+    | {
+        "model_size": "model size",
+        "method": "track",
+        "float32_matmul_precision": FLOAT32_PRODUCTS,
+        "attention_library": "attention library",
+        "hf_kernels": KERNELS_OF_HF,
+    }
+)
+"""Names of the properties of results by their key; the other items are no property of a single key."""
+_KEYS = {name: key for key, name in NAMES.items()}
 
 
 def certificate(a: Sequence[Result], b: Sequence[Result]) -> tuple[Item, ...]:
@@ -158,7 +144,7 @@ def certificate(a: Sequence[Result], b: Sequence[Result]) -> tuple[Item, ...]:
 
 def by_effect(items: Iterable[Item]) -> list[Item]:
     """Return items by state, blocking first, and within a state the largest effect on speed first."""
-    return sorted(items, key=lambda item: (STATES.index(item.state), _effect(item.name)))
+    return sorted(items, key=lambda item: (STATES.index(item.state), BY_EFFECT.index(key_of(item.name))))
 
 
 def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framework: bool) -> list[str]:
@@ -178,9 +164,12 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
     return [item.name for item in items if item.is_unproven and (item.name in work or item.name.split()[0] in always)]
 
 
-def _effect(name: str) -> int:
-    key = next((group for group in ("environment", "setting") if name.startswith(f"{group} ")), name)
-    return BY_EFFECT.index(key) if key in BY_EFFECT else len(BY_EFFECT)
+def key_of(name: str) -> str:
+    """Return the key in BY_EFFECT of an item: that of its property in results, its group, or else its name."""
+    group = name.split()[0]
+    if group in ("environment", "setting"):
+        return group
+    return _KEYS.get(name, name)
 
 
 def _identity(sides: Sides) -> Iterator[Item]:
