@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     """
     place = options.output / FILE if options.output else None
     if place is not None:
+        # before the work, which may take minutes
         require_folder(options.output)
         require_ours(is_ours, place)
     measured, unreadable = read_jobs(options.folders)
@@ -81,6 +82,7 @@ def shown(decisions: list[Decision], against: str, least: float, unreadable: Seq
     """Sort the decisions, failed ones first, print them and a summary; return the exit code."""
     for path, reason in unreadable:
         print(f"warning: {plain(path)}: left out, because it cannot be read: {plain(reason)}", file=sys.stderr)
+    # what needs a reader's attention comes first
     decisions.sort(key=lambda one: (FAIL, UNKNOWN, PASS).index(one.decision))
     counts = Counter(one.decision for one in decisions)
     words = ", ".join(f"{counts[word]} {word}" for word in (PASS, FAIL, UNKNOWN) if counts[word])
@@ -116,6 +118,7 @@ def against_jobs(
     for job in measured:
         not_measured.pop(job.key, None)
     for job in measured:
+        # the nearest that nobody measured is most likely the one that was meant
         other = by_key.get(job.key) or _nearest(job, list(not_measured.values()) or baseline)
         if other is None:
             yield without_counterpart(job, str(path))

@@ -120,6 +120,7 @@ def _compared(job: Job, baseline: Job, least: float, empty: str) -> _Outcome:
     not_steady = _why_not_steady(job) or _why_not_steady(baseline, "the baseline's ")
     if not_steady:
         return _Outcome(not_steady)
+    # a drifting run must pass at the level on which it ends too
     share, ended = _percent(judged.estimate), _percent(deciding.estimate(pair, at_the_end=True))
     return _judged(share, ended, least, min(judged.estimate.runs))
 
@@ -134,6 +135,7 @@ def _judged(share: Interval, ended: Interval, least: float, fewest: int) -> _Out
         return _Outcome("", PASS, share)
     elif max(share.high, ended.high) < least:
         return _Outcome(f"the whole interval is below {least:g} %", FAIL, share)
+    # the runs decide, and the level of their ends decides otherwise
     elif share.low >= least or share.high < least:
         reason = "step times drift, and at the level of their ends the share would be another"
     else:
@@ -148,6 +150,7 @@ def _decision(job: Job, baseline: float | None, source: str, found: _Outcome) ->
     failed = [entry for entry in left_out if entry.result["status"] != "ok"]
     if failed:
         word = FAIL
+    # an invalid run may be the one that would not have passed
     elif left_out and word == PASS:
         word = UNKNOWN
     if left_out:
@@ -230,6 +233,7 @@ def _mean(logs: Sequence[float], job: Job, unit: float = 1.0) -> Interval:
     The level is divided by the number of choices by speed, as in `evaluate.verdict.inference`.
     """
     mean = statistics.fmean(logs)
+    # copies of one run have no spread either
     if len(logs) < 2 or statistics.stdev(logs) < inference.LEAST_SPREAD:
         return Interval(unit * math.exp(mean))
     # a pair with itself has every choice twice, so that the layouts of one side are enough

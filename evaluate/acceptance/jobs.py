@@ -93,6 +93,7 @@ def jobs(entries: Sequence[Entry], *, by_machine: bool) -> list[Job]:
 
 def _key(result: Result) -> JobKey:
     layout = layout_of(result)
+    # an ok result without a device is a job of its own
     is_early = result["status"] != "ok" and result["gpu_info"]["device_name"] is None
     return JobKey(
         result["framework"],

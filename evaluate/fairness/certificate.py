@@ -194,14 +194,17 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     is_equal_method = sides[0][0]["method"] == "equal"
     frameworks = [{run["framework"] for run in side} for side in sides]
     means = BLOCKING if is_equal_method and frameworks[0] == frameworks[1] else ALLOWED
+    # METHOD=best lets each side split its model as it likes
     layout = BLOCKING if is_equal_method else ALLOWED
     has_experts = any(both(values(sides, "resolved_config", "num_experts")))
     for keys, state in ((MODEL, BLOCKING), (WORK, BLOCKING), (LAYOUT, layout), (MEANS, means)):
         for key, name in keys.items():
             if key == "attention_backend":
                 yield attention(sides, state)
+            # a dense model has no experts to spread
             elif key != "ep" or has_experts:
                 yield _item(name, _of_setting(sides, key), state)
+    # TF32 changes products of float32 alone
     if "fp32" in both(values(sides, "resolved_config", "precision")):
         products = values(sides, "resolved_config", "float32_matmul_precision")
         yield from unless_all(None, FLOAT32_PRODUCTS, products, BLOCKING)
@@ -210,6 +213,7 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     yield from product(sides)
     yield from of_hf(sides, means)
     for key, name in ONLY_IF_TRUE.items():
+        # only a model with the trait has its key
         if any(key in run["resolved_config"] for run in both(sides)):
             yield compared(name, [[_trait(run["resolved_config"], key) for run in side] for side in sides], BLOCKING)
     yield from _optimizer(sides)
@@ -250,6 +254,7 @@ def _optimizer(sides: Sides) -> Iterator[Item]:
     for side in values(sides, "resolved_config", "optimizer"):
         names = {str(name or ADAM[0]).lower() for name in side}
         others.append(", ".join(sorted(name for name in names if name.rpartition(".")[2] not in ADAM)))
+        # frameworks name AdamW by many classes; the words tell those that store or compute less
         lesser.append({word for word in LESS_THAN_ADAM if word in " ".join(names)})
     if others[0] == others[1]:
         return
@@ -268,6 +273,7 @@ def _data(sides: Sides) -> Iterator[Item]:
         is_free = key == "initial_weights_sha256"
         if key == "tokenizer_sha256" and is_one_data and set(both(found)) == {None}:
             is_free = True  # the tokens are equal, so the tokenizer does not matter
+        # runs of other seeds draw other weights and batches, on both sides alike
         if key in FOLLOW_THE_SEED:
             found = _as_one(found)
         yield _item(name, found, ALLOWED if is_free else BLOCKING)
@@ -275,6 +281,7 @@ def _data(sides: Sides) -> Iterator[Item]:
 
 def _item(name: str, found: Values, if_different: str) -> Item:
     """Return the item for the values of all runs; an unknown value that may differ does not matter."""
+    # nobody has the value, and nothing follows from it
     if if_different == ALLOWED and all(value is None for value in both(found)):
         return Item(name, SAME, "none", "none")
     return compared(name, found, if_different)

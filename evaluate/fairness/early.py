@@ -76,6 +76,7 @@ def items(sides: Sides) -> Iterator[Item]:
     steps = min(map(len, both(windows)))
     seeds = values(sides, "resolved_config", "seed")
     precisions = both(values(sides, "resolved_config", "precision"))
+    # a precision that nobody measured gets the limits of bf16
     limits = max(LIMITS.get(name, LIMITS["bf16"]) for name in precisions)
     if_different = BLOCKING if has_equal_start(sides) else ALLOWED
     for place, name in enumerate((EARLY_LOSSES, NORMS)):
@@ -115,6 +116,7 @@ def _early_steps(run: Result) -> list[tuple[float, float]]:
     for step, loss, norm in zip(run["steps"], run["loss_values"], run["grad_norms"], strict=True):
         place = len(window)
         # a log may begin late or leave steps out, and one whose norm is unknown proves nothing
+        # rounding grows with each step, so a late window shows nothing
         if place in (MOST_STEPS, leap) or step != place + 1 or not norm or norm <= 0:
             break
         window.append((loss, norm))
@@ -144,6 +146,7 @@ def _factor(pairs: Pairs) -> float:
     AdamW hides it from the losses, because its step does not depend on the scale of a gradient.
     """
     factors = [b / a for a, b in pairs]
+    # other weights have other norms, but their quotient changes from step to step
     if len(factors) < FEWEST_STEPS or max(factors) > CONSTANT * min(factors):
         return 1.0
     middle = statistics.geometric_mean(factors)

@@ -273,6 +273,7 @@ def effect_of(name: str, environment: Mapping[str, object], platform: str, preci
         ):
             is_of_degree = row.kind == HANDICAP and row.values not in ("0", "1", value)
             return row.kind, f"{row.note}: {value}" if is_of_degree else row.note
+    # a switch that hurts in one position does nothing in the other
     other = {"0": "1", "1": "0"}.get(value)
     if any(row.kind == HANDICAP and row.values == other for row in rows):
         return NO_EFFECT, "the default"

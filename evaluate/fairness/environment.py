@@ -39,6 +39,7 @@ def environment(sides: Sides) -> Iterator[Item]:
 
     The variables without effect have one item together.
     """
+    # a run without a record has unknown values, never unset ones
     known = values(sides, "provenance", "environment")
     if None in both(known):
         a, b = ("not recorded" if None in side else "recorded" for side in known)
@@ -47,6 +48,7 @@ def environment(sides: Sides) -> Iterator[Item]:
     quiet = []
     for name in sorted(set().union(*filter(None, both(known)))):
         shown = [_spellings(side, name) for side in known]
+        # one value in all runs of both sides
         if shown[0].keys() == shown[1].keys() and len(shown[0]) == 1:
             continue
         effects = [{_effect(run, name) for run in side} for side in recorded]
@@ -72,6 +74,7 @@ def _item(name: str, a: str, b: str, effects: Sequence[set[tuple[str, str]]]) ->
     costs = [{note if kind == HANDICAP else "" for kind, note in side} for side in effects]
     every = costs[0] | costs[1]
     worst = max(every)
+    # a handicap of all runs alike costs both sides the same
     if len(every) > 1 or (worst and not all(costs)):
         where = "in some runs only"
         if not all(max(side, default="") for side in costs):
@@ -128,6 +131,7 @@ def _may_run(reader: str, result: Result) -> bool:
         "amd": platform == "amd",
         "collectives": has_collectives,
         "rccl": has_collectives and platform == "amd",
+        # an unknown layer may be TransformerEngine's
         "engine": framework not in WITHOUT_ENGINE and may_be_engine,
         "primus": framework == "prim",
         "nodes": len(result["provenance"].get("hosts") or ()) > 1,
@@ -157,6 +161,7 @@ def attention(sides: Sides, if_other_kind: str) -> Item:
     names = [[str(name) if name else None for name in side] for side in backends]
     kinds = [{_kind(name or NOT_KNOWN) for name in side} for side in names]
     has_gpus = all(run["platform"] != "cpu" for run in both(sides))
+    # on a CPU composed attention is the usual one
     for place, words in enumerate(("is composed of several kernels", "computes in lower precision")):
         if has_gpus and {kind[place] for kind in kinds[0]} != {kind[place] for kind in kinds[1]}:
             return compared("attention", names, BLOCKING, f"attention of one side {words}")

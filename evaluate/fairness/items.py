@@ -74,6 +74,7 @@ def compared(name: str, found: Values, if_different: str, note: str = "") -> Ite
     shown_a, shown_b = (" or ".join(shown(json.loads(text)) for text in side) for side in (a, b))
     if "null" in a + b:
         return Item(name, UNKNOWN, shown_a, shown_b)
+    # a side whose own runs differ is not one system
     if a == b and len(a) == 1:
         return Item(name, SAME, shown_a, shown_b)
     return Item(name, if_different, shown_a, shown_b, note)
@@ -104,6 +105,7 @@ def shown(value: Any) -> str:
     if isinstance(value, dict):
         return _shown_map(value)
     text = value if isinstance(value, str) else json.dumps(value)
+    # a reader compares hashes by their beginning
     is_hash = len(text) == 64 and " " not in text
     return text[:12] if is_hash else text
 
@@ -145,6 +147,7 @@ def evidence(sides: Sides) -> Iterator[Item]:
     """
     hosts = of_runs(sides, machines)
     counts = [[len(names) or None for names in side] for side in hosts]
+    # exchange over a network is slower, so that the number of machines is a part of the layout
     state = BLOCKING if sides[0][0]["method"] == "equal" else ALLOWED
     yield compared("nodes", counts, state, "the runs are spread over another number of machines")
     a, b = (", ".join(sorted(set().union(*side))) for side in hosts)
@@ -170,6 +173,7 @@ def outside(side: Sequence[Result]) -> tuple[float | None, float]:
         return None, 0.0
     total = math.fsum(filter(None, loops))
     steps = math.fsum(math.fsum(run["step_times"]) for run in side)
+    # what the two timers may differ by without anything in between
     slack = math.fsum(timer_seconds(run) + SECONDS_BETWEEN * len(run["steps"]) for run in side)
     return 1 - steps / total, slack / total
 
@@ -192,6 +196,7 @@ def _other_settings(sides: Sides) -> Iterator[Item]:
     for name in sorted(set().union(*both(found))):
         texts = [[str(run[name][1]) if name in run else "off" for run in side] for side in found]
         subjects = {run[name][0] for run in both(found) if name in run}
+        # both frameworks know the name, so that its absence means off
         is_named = all(name in resolved for resolved in ran)
         is_work = subjects <= {"dropout", "recompute"} or (is_named and "" not in subjects)
         yield compared(f"setting {name}", texts, BLOCKING if is_work else UNKNOWN)

@@ -59,6 +59,7 @@ def losses(sides: Sides) -> Iterator[Item]:
     last = _last(sides)
     stability = _stability(sides, is_proven, last.state == SAME)
     yield stability
+    # two runs of one unstable training end apart too
     if stability.state != SAME and last.state == BLOCKING:
         last = replace(last, state=ALLOWED)
     yield last
@@ -87,6 +88,7 @@ def _instability(side: Sequence[Result]) -> str:
     """Return the first sign of an unstable training in the losses of a side; empty if there is none."""
     for run in side:
         leap = first_leap(run)
+        # a leap tells more than the end, which may have recovered
         if leap:
             return f"the loss leaps at step {run['steps'][leap]}"
         if last_loss(run) > run["loss_values"][0]:
@@ -150,6 +152,7 @@ def _equal_steps(a: Result, b: Result) -> int:
     for loss, other in zip(a["loss_values"], b["loss_values"], strict=False):
         if loss is not None and loss == other:
             equal += 1
+            # equal rounded losses are no copy
             if loss != float(f"{loss:.{FEW_DIGITS}g}"):
                 exact.add(loss)
     return equal if len(exact) >= ENOUGH_STEPS and equal >= EQUAL_SHARE * steps else 0
@@ -159,6 +162,7 @@ def _tenths(sides: Sides) -> Iterator[Item]:
     """Yield an item on the tenth of the run whose mean losses are furthest apart, if they are too far; none if the runs
     are short. Of unstable runs these are tenths of the steps before the first leap."""
     leaps = [first_leap(run) for run in both(sides)]
+    # the earliest leap of any run ends what can be compared
     end = min(filter(None, leaps), default=None)
     if any(len(run["steps"][:end]) < ENOUGH_STEPS for run in both(sides)):
         return

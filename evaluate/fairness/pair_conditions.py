@@ -63,6 +63,7 @@ def items(sides: Sides) -> Iterator[Item]:
     sections = of_runs(sides, _section)
     are_known = all(both(sections))
     for name, (read, judge, note) in _READERS.items():
+        # a handicap that is known of one side is shown, whatever the other lacks
         if not are_known and judge is not _handicaps:
             continue
         conditions = [[read(section) if section else NOT_RECORDED for section in side] for side in sections]
@@ -70,6 +71,7 @@ def items(sides: Sides) -> Iterator[Item]:
         yield judge(Item(name, SAME if a == b else ALLOWED, a, b), conditions, note)
     if not are_known:
         return
+    # vendors have other modes by other names
     is_one_vendor = sides[0][0]["platform"] == sides[1][0]["platform"] != "cpu"
     for key, name in MODES.items():
         modes = [[section.get(key) or None for section in side] for side in sections]
@@ -105,6 +107,7 @@ def _handicaps(item: Item, sides: Conditions, note: str) -> Item:
         # what is known of one run of a side holds for the side, whatever the others lack
         is_blocking = _is_held(a) != _is_held(b)
         return replace(item, state=BLOCKING, note=note) if is_blocking else _unknown_item(item)
+    # the same cap on both sides is a condition of the measurement, not a handicap
     if abs(min(run.share for run in a) - min(run.share for run in b)) > TOLERANCE:
         return replace(item, state=BLOCKING, note=note)
     if any(run.is_handicap for run in a):
@@ -122,6 +125,7 @@ def _events(item: Item, sides: Conditions, note: str) -> Item:
     if any(run.is_handicap is None for run in both(sides)):
         return _unknown_item(item)
     usual_a, usual_b = (statistics.median(run.share for run in side) for side in sides)
+    # the median: one hot run of three is a part of the spread
     if abs(usual_a - usual_b) > MOST_APART:
         return replace(item, state=BLOCKING, note=note)
     was_hit_a, was_hit_b = (any(run.is_handicap for run in side) for side in sides)
@@ -138,6 +142,7 @@ def _power_cap(section: Section) -> _Condition:
         return _Condition(f"{cap:g} W, the default", is_handicap=False)
     if most and cap >= most * (1 - TOLERANCE):
         return _Condition(f"{cap:g} W, the highest that the board allows", is_handicap=False)
+    # the board may allow more than its default, so this is no handicap for certain
     share = min(1.0, cap / most) if most else 1.0
     return _Condition(f"{cap:g} W, default unknown", None, share)
 

@@ -78,6 +78,7 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
         fixed = _states_gb(result)
     except UnknownModelError as error:
         return unknown(SEQUENCES, str(error))
+    # weights may be sharded or paged in a way that the formula does not know
     if peak <= fixed:
         return unknown(
             SEQUENCES,
@@ -88,6 +89,7 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
     usable = usable_gb(total, result["platform"]) / ranks
     ran, sequences = config["micro_batch_size"], config["global_batch_size"] // config["dp"]
     of_a_sequence = (peak - fixed) / ran
+    # what ran did fit, whatever the formula says
     fitting = ran
     for size in _divisors(sequences):
         if size * of_a_sequence <= usable - fixed:
@@ -120,6 +122,7 @@ def spec_of(result: Result) -> ModelSpec:
     """Return the model that ran; raise UnknownModelError."""
     layers = result["resolved_config"].get("num_layers")
     if layers:
+        # MODEL_SIZE=proxy has any number of layers
         return get(result["model"], result["model_size"], proxy_layers=layers)
     return get(result["model"], result["model_size"])
 

@@ -107,6 +107,7 @@ def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
         for metrics in side:
             for key, figure in metrics.items():
                 if key not in WHERE_IT_APPLIES or figure.value is not None:
+                    # a dictionary keeps the order of the metrics, which a set would lose
                     present[key] = None
     if "step_time_mean" in present:
         present.pop("step_time", None)  # the same figure
@@ -147,8 +148,9 @@ def _alike(texts: Iterable[str]) -> Iterator[str]:
     for text in dict.fromkeys(texts):
         between = tuple(_NUMBER.split(text))
         numbers_of.setdefault(between, []).append([int(number) for number in _NUMBER.findall(text)])
-    for (text, *between), numbers in numbers_of.items():
-        for column, words in zip(zip(*numbers, strict=True), between, strict=True):
+    for (text, *words), numbers in numbers_of.items():
+        for column, following in zip(zip(*numbers, strict=True), words, strict=True):
             low, high = min(column), max(column)
-            text += f"{low}{words}" if low == high else f"{low} to {high}{words}"
+            text += str(low) if low == high else f"{low} to {high}"
+            text += following
         yield text

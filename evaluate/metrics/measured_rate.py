@@ -38,6 +38,7 @@ class Probes:
         if probe is None:
             reasons = []
             for other in self.found:
+                # probes of other machines are no news
                 if other.host == result["provenance"]["host"]:
                     reasons.append(str(mismatch(other, result, precision)))
             return unknown(UNIT, "; ".join([*reasons, *self.errors]) or NONE_MEASURED)
@@ -83,8 +84,10 @@ def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str 
     name, other_device, began = probe.path.name, _other_device(probe, result), moment_of(result)
     if other_device:
         return f"{name} is of another device: {other_device}"
+    # a device may lack the precision, and says why
     if precision is not None and precision not in probe.rates:
         return f"{name} has no rate of {precision}: {probe.reasons.get(precision, 'not measured')}"
+    # a busy device reaches less than it can
     if probe.other_work:
         return f"{name} was measured while {probe.other_work}; measure again"
     if began is None:

@@ -85,8 +85,10 @@ def flops_per_token(result: Result, *, causal: bool) -> Figure:
     except UnknownModelError as error:
         return unknown("FLOP", str(error))
     if resolved.get("vocab_size") is not None:
+        # frameworks pad the vocabulary, and the padding is multiplied too
         spec = replace(spec, vocab_size=resolved["vocab_size"])
     if spec.num_experts:
+        # a token passes through its own experts only
         formula = formula.replace("6N", "6N_active")
     return Figure(spec.flops_per_token(result["training_config"]["sequence_length"], causal), "FLOP", formula)
 

@@ -110,9 +110,10 @@ def _by_size(board: Device | None, memory: float | None, cores: int | None) -> i
     if memory and memory < MEMORY_TOLERANCE[0] * board.memory_gb:
         low, high = (limit * board.memory_gb / memory for limit in MEMORY_TOLERANCE)
         return next((count for count in counts if low <= count <= high), None)
-    for count in counts if cores else ():
-        if abs(cores * count / board.cores - 1) <= CORES_TOLERANCE / count:
-            return count
+    if cores:
+        for count in counts:
+            if abs(cores * count / board.cores - 1) <= CORES_TOLERANCE / count:
+                return count
     return 1
 
 

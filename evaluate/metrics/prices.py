@@ -82,6 +82,7 @@ def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
 
 def _price(name: str, entry: dict[str, Any], currency: str) -> Price:
     amount = entry["price"]
+    # true is a number to Python, and no price
     is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
     if not is_number or not LOWEST <= amount <= HIGHEST:
         raise ValueError(
@@ -121,6 +122,7 @@ def time_to_loss(result: Result, target: float | None) -> Figure:
     losses, times = result["loss_values"], result["step_times"]
     if None in losses:
         return unknown("s", "the result does not hold its losses")
+    # all steps count, also the slow first ones: a user waits for them too
     for end in range(LOSS_WINDOW, len(losses) + 1):
         window = losses[end - LOSS_WINDOW : end]
         if statistics.fmean(window) <= target:
@@ -134,6 +136,7 @@ def time_to_mlperf_target(result: Result, tokens_per_second: float) -> Figure:
     config = result["training_config"]
     samples = MLPERF_SAMPLES.get(config["global_batch_size"])
     work = (result["model"], result["model_size"], config["sequence_length"], config["precision"])
+    # another batch, length or precision needs another number of samples
     if work != ("llama", "full", MLPERF_SEQUENCE_LENGTH, "bf16") or not samples:
         sizes = ", ".join(map(str, MLPERF_SAMPLES))
         return unknown("min", f"its convergence points are of Llama 3.1 8B in bf16, SL 8192, GBS {sizes}")

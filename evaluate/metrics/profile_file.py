@@ -97,10 +97,12 @@ def _as_known_seconds(value: float | None) -> float | None:
 
 def _traces(found: dict[str, Any], where: str, ranks: tuple[int, ...], reasons: Mapping[str, str]) -> dict[int, Trace]:
     """Return the traces by rank; a name may not lead out of the folder of the profile."""
+    # a trace of a rank that was not traced is of another job
     if not set(found) <= set(map(str, ranks)):
         raise ProfileError(f"{where}: got {quoted(found)}, wanted a file and its digest by rank")
     wanted = {}
     for rank in ranks:
+        # a rank has a trace or a reason, never neither
         if found.get(str(rank)) is not None or f"rank{rank}" not in reasons:
             text = f"file rank{rank}.json.gz and its sha256, or none and a reason as rank{rank}"
             wanted[str(rank)] = Wanted(_is_trace, text, _as_trace)

@@ -95,6 +95,7 @@ def table() -> tuple[Published, ...]:
 def tuning(side: Sequence[Result]) -> Tuning:
     """Compare the runs of a side, at least one, with the best published figure for their device and work."""
     works = {_work(result) for result in side}
+    # the mean of two works could be compared with no figure
     if len(works) > 1:
         return _unknown("the runs of this side are not of one device, work and number of GPUs")
     rates = [tokens_per_second_per_gpu(result) for result in side]
@@ -102,6 +103,7 @@ def tuning(side: Sequence[Result]) -> Tuning:
     if len(known) < len(rates):
         return _unknown("a run of this side has no steady step")
     (work,) = works
+    # as in a verdict
     rate = statistics.geometric_mean(known)
     if work.device is None:
         return _unknown("the device is not known here, so no published figure can be used", rate)
@@ -111,6 +113,7 @@ def tuning(side: Sequence[Result]) -> Tuning:
     day = _first_day(side)
     usable, reasons = [], []
     for figure in alike:
+        # a figure that came later was no mark to tune for
         if not figure.is_before(day):
             reasons.append(f"published after the runs: {figure}")
         elif not figure.tokens_per_second_per_gpu:

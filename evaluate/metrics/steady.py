@@ -66,6 +66,7 @@ def of_result(result: Result) -> Steady | None:
     """Return the steady part of a result's steps; None if it has none, or a step time that no step can have."""
     times = result["step_times"]
     least = warmup_steps(len(times))
+    # a step of no time has no logarithm, and no GPU makes one
     if len(times) <= least or min(times) < SHORTEST_STEP_SECONDS:
         return None
     return find(tuple(times), least)
@@ -107,6 +108,7 @@ def find(step_times: tuple[float, ...], least: int) -> Steady:
     starts = [0, *ends[:-1]]
     means = [float(cut[start:end].mean()) for start, end in zip(starts, ends, strict=True)]
     tail = len(means) - 1
+    # levels next to the last one that hardly differ from it belong to it
     while tail and abs(means[tail - 1] - means[-1]) <= EQUAL_LEVELS:
         tail -= 1
     is_short = len(logs) - starts[tail] < max(LEAST_STEPS, LEAST_SHARE * len(logs))
@@ -119,6 +121,7 @@ def find(step_times: tuple[float, ...], least: int) -> Steady:
         label = WARM_UP if tail else FLAT
     steady = logs[first:]
     low, high = np.quantile(steady, (0.25, 0.75))
+    # equal steps have no spread, and rounding is no outlier
     width = FENCE * max(high - low, 1e-9)
     outliers = np.flatnonzero((steady < low - width) | (steady > high + width)) + least + first
     return Steady(least + first, label, tuple(outliers.tolist()), _drift(steady))
@@ -175,6 +178,7 @@ def segment_ends(values: Floats, shortest: int, penalty: float) -> list[int]:
         return ends
     # the first division shows how neighbours are correlated, which noise around one level only appears to be
     residuals = np.concatenate([part - part.mean() for part in np.split(values, ends[:-1])])
+    # what is left after the first division is the noise of a value
     power = float(residuals @ residuals) / len(values) + 1e-12
     return _division(values, shortest, scale * power * inflation(residuals))
 
@@ -233,7 +237,6 @@ def tokens_per_second(result: Result) -> float | None:
 
 def tokens_per_second_per_gpu(result: Result) -> float | None:
     """Return `tokens_per_second` over the number of GPUs (of ranks on a machine without GPUs)."""
-    rate, gpus = tokens_per_second(result), result["training_config"]["num_gpus"]
-    if rate is None or not gpus:
-        return None
-    return rate / gpus
+    rate = tokens_per_second(result)
+    gpus: int | None = result["training_config"]["num_gpus"]
+    return rate / gpus if rate is not None and gpus else None

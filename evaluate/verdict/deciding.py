@@ -84,6 +84,7 @@ def _plan(side: Sequence[Entry]) -> _Plan:
     runs = frozenset(str((result.get("repeats") or {}).get("runs") or NOT_KNOWN) for result in results)
     present = len({(job_of(result), result["run"]) for result in results})
     wanted = max(result["run"] for result in results)
+    # runs of two values of RUNS were not planned together
     is_added = len(runs) > 1
     fixed = [int(number) for number in runs if number.isdecimal()]
     if fixed:
@@ -93,6 +94,7 @@ def _plan(side: Sequence[Entry]) -> _Plan:
         is_added = is_added or len(results) > wanted
     attempts = [result["attempt"] for result in results]
     repeated = [attempt for attempt in attempts if attempt > 1]
+    # one repeated run may have met a fault; most of them may be a choice of the fast ones
     are_most_repeated = len(repeated) > len(attempts) / 2
     return _Plan(runs, present, wanted, is_added, max(repeated) if are_most_repeated else 0)
 
@@ -106,6 +108,7 @@ def decided(judged: Judged, found: inference.Estimate, p_value: float | None, co
     factor = float(comparisons)
     if p_value and found.p_value and p_value < 1:
         factor = p_value / found.p_value
+    # a missing spread explains the word better than what follows from it
     reasons = [f"no interval: {names[side]}: {why}" for side, why in found.sides_without_spread]
     if not reasons and reason:
         reasons = [reason]
@@ -129,6 +132,7 @@ def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
         return f"no steady state in {order.listed(without)}"
     if not drifting or word == inference.UNDECIDED:
         return ""
+    # a drifting run has no single level: the word must be the same at the end of the drift
     ended = estimate(judged.pair, at_the_end=True)
     p_value = None if ended.p_value is None else min(1.0, factor * ended.p_value)
     word_of_the_end, _ = inference.decide(ended, p_value, judged.band)

@@ -155,6 +155,7 @@ def _fits(profile: Profile, result: Result) -> bool:
         return False
     if any(profile.settings.get(key) != config.get(key) for key in SETTINGS):
         return False
+    # two boards of one name differ too: a profile speaks for its own machine only
     device = (result["provenance"]["host"], result["gpu_info"]["device_name"])
     began = measured_rate.moment_of(result)
     is_near = began is not None and abs(profile.started - began) <= LONGEST_APART
@@ -167,12 +168,14 @@ def _breakdown(profile: Profile) -> tuple[Breakdown | None, list[str]]:
     from evaluate.timing.stream import TraceError
 
     place = f"{FOLDER}/{profile.path.parent.name}"
+    # one rank stands for all: ranks of data parallelism do the same work
     rank = min(profile.traces, default=None)
     if rank is None:
         return None, [f"{place} has no trace: {'; '.join(profile.reasons.values()) or 'reason unknown'}"]
     trace, path = profile.traces[rank], profile.trace_path(rank)
     name = f"{place}/{trace.file}"
     try:
+        # a trace of another run under the same name would be divided as if it were this one
         if sha256_file(path) != trace.sha256:
             return None, [f"{name} is not the trace that {profile.path.name} names: its SHA-256 differs"]
         breakdown = of_file(path)

@@ -112,6 +112,7 @@ def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Esti
     without = tuple((side, why) for side, why in reasons if why)
     if without or spread_a is None or spread_b is None:
         return replace(found, scope=THESE_RUNS, sides_without_spread=without)
+    # from here on each side has a spread of its own; none is ever borrowed
     variances, degrees = (spread_a.variance, spread_b.variance), (spread_a.degrees, spread_b.degrees)
     critical = float(intervals.critical_value(INTERVAL_LEVEL / selection, variances, degrees))
     half = critical * math.sqrt(sum(variances))
@@ -138,8 +139,10 @@ def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> tup
     """
     if adjusted_p is None or found.low is None or found.high is None:
         return UNDECIDED, "there is no interval, because a side has no spread of its own"
+    # both are needed: a difference may be certain and too small to matter
     is_difference = adjusted_p < LEVEL and is_beyond(found.ratio, band)
     if is_difference and min(found.runs) >= LEAST_RUNS:
+        # the end of the interval that is nearer to 1
         inner = found.low if found.ratio > 1 else 1 / found.high
         reason = "" if inner > 1 + band else f"the interval reaches into the band of {band:.1%}"
         return FASTER if found.ratio > 1 else SLOWER, reason
@@ -149,6 +152,7 @@ def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> tup
         return UNDECIDED, f"faster and slower need at least {LEAST_RUNS} runs on each side"
     if not is_beyond(found.ratio, band):
         return UNDECIDED, f"no difference beyond {band:.1%} was found, and one is not ruled out"
+    # before the correction it would have been a difference
     if found.p_value is not None and found.p_value < LEVEL:
         reason = "a difference this large may be chance among this many comparisons (Holm's correction)"
     elif found.low <= 1 <= found.high:

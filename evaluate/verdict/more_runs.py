@@ -41,6 +41,7 @@ def would_decide(
     """
     without = [side for side, _ in found.sides_without_spread]
     copied = [names[side] for side in without if found.runs[side] > 1]
+    # more copies of one run would not help either
     if copied:
         return f"{inference.LEAST_RUNS} independent runs on {' and on '.join(copied)}"
     if len(without) > 1:
@@ -87,6 +88,7 @@ def _smallest(found: Estimate, band: float, level: float, seconds: Seconds) -> t
     deviation = np.sqrt(variances[0] + variances[1])
     runs_a, runs_b = found.runs[0] + more_a, found.runs[1] + more_b
     size = abs(math.log(found.ratio))
+    # outside the band only a difference can be shown, inside it only a tie
     if inference.is_beyond(found.ratio, band):
         needed = intervals.critical_value(level / found.selection, variances, degrees) * deviation
         decides = (size > needed) & (np.minimum(runs_a, runs_b) >= inference.LEAST_RUNS)

@@ -49,6 +49,7 @@ def _odd(side: Sequence[Entry]) -> dict[int, list[str]]:
         for entry, reason in found:
             reasons.setdefault(id(entry), []).append(reason)
 
+    # with METHOD=best the means are chosen by speed, and their runs are other layouts
     resolved = MODEL | WORK
     if side[0].result["method"] != BEST:
         resolved = resolved | MEANS
@@ -70,6 +71,7 @@ def _minority(name: str, section: str, key: str, runs: Sequence[Entry]) -> Itera
     known = [(entry, text) for entry, text in texts if text != "null"]
     counts = Counter(text for _, text in known)
     for usual, count in counts.most_common(1):
+        # two runs that contradict each other have no majority
         if count <= max(1, len(known) / 2):
             return
         for entry, text in known:
@@ -94,9 +96,11 @@ def _odd_losses(runs: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
         return
     results = [entry.result for entry in known]
     is_equal = all(result["resolved_config"].get("init") == "equal" for result in results)
+    # equal weights and data give equal first losses, other weights only similar ones
     band = SINGLE_RUN * FIRST_LOSS_EQUAL_INIT if is_equal else FIRST_LOSS_NATIVE_INIT
     firsts = [float(result["loss_values"][0]) for result in results]
     yield from _outside("first loss", known, firsts, band)
+    # after a leap two equal runs end apart by chaos
     if not any(first_leap(result) for result in results):
         yield from _outside("last loss", known, [last_loss(result) for result in results], LAST_LOSS)
 

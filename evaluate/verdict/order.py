@@ -37,6 +37,7 @@ def remarks(pair: Pair) -> Iterator[str]:
         if alike is not None:
             yield f"{name}: runs are like the ones before them (correlation {alike:.1f}), so the interval is too narrow"
     hosts = {name for results in pair.counted for result in results for name in machines(result)}
+    # on two machines time and machine cannot be told apart, and without a start there is no order
     if len(hosts) != 1 or not all(runs for _, runs in sides):
         return
     (first, before), (second, after) = sorted(sides, key=lambda side: side[1][0])
@@ -81,11 +82,13 @@ def _drift(sides: Sequence[Sequence[tuple[float, float]]]) -> float | None:
     # each side around its own mean, so that the difference of the sides is no part of the slope
     centred = [np.subtract(side, np.mean(side, axis=0)) for side in sides]
     hours, logs = np.concatenate(centred).T
+    # two means and one slope are estimated
     degrees, square = len(hours) - 3, float(hours @ hours)
     if degrees < 1 or not square:
         return None
     slope = float(hours @ logs) / square
     residuals = logs - slope * hours
+    # 1e-18: values without noise would divide by 0
     error = math.sqrt(max(1e-18, float(residuals @ residuals) / degrees / square))
     if 2 * float(stdtr(degrees, -abs(slope) / error)) >= CHANCE:
         return None

@@ -153,6 +153,7 @@ def default_by(entries: Sequence[Entry]) -> str:
     the framework."""
     devices = {(entry.result["platform"], kind_of(entry.result).name) for entry in entries if entry.is_counted}
     platforms_of_devices = {platform for platform, _ in devices}
+    # H100 beside H200, or MI300X beside MI355X: the platform would put two devices on one side
     if len(devices) > len(platforms_of_devices):
         return DEVICE
     platforms = {entry.result["platform"] for entry in entries}
@@ -170,10 +171,13 @@ def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> lis
             continue
         meetings = list(combinations(names, 2))
         if baseline is not None or len(names) > MOST_SIDES:
+            # a baseline is what all others are measured by, and too many sides would make too many pairs to correct
+            # for
             meetings = [(names[0], other) for other in names[1:]]
         for a, b in meetings:
             by_framework = [_grouped(sides[name], PROPERTIES["framework"]).values() for name in (a, b)]
             for left, right in product(*by_framework):
+                # a device is judged by one framework on both sides, or by each vendor's own stack
                 if by == "framework" or _may_meet(left[0].result, right[0].result):
                     frameworks = dict.fromkeys((left[0].result["framework"], right[0].result["framework"]))
                     whole = Pair(
@@ -218,6 +222,7 @@ def _sides(entries: Sequence[Entry], by: str) -> dict[str, list[Entry]]:
         return sides
     sides.pop(UNKNOWN_DEVICE, None)
     for entry in unknown:
+        # with two devices of its platform nobody can say on which one the run failed
         homes = [side for side in sides.values() if side[0].result["platform"] == entry.result["platform"]]
         if len(homes) != 1:
             homes = [sides.setdefault(UNKNOWN_DEVICE, [])]
@@ -238,6 +243,7 @@ def place(result: Result, by: str, baseline: str | None) -> tuple[bool, int, str
     name, platform = BY[by](result), result["platform"]
     if by == NODES:
         return name != baseline, int(name.split()[0]), name
+    # a name of another property has no usual order
     rank = len(PLATFORMS)
     if by in ("platform", DEVICE) and platform in PLATFORMS:
         rank = list(PLATFORMS).index(platform)
@@ -260,6 +266,7 @@ def _of_sides(whole: Pair, by: str) -> list[Pair]:
     a, b = _by_kind(whole.a), _by_kind(whole.b)
     # only equal kinds of devices meet; if there are none, the pairs of the others report the difference
     kinds = [(kind, kind) for kind in a if kind in b] or list(product(a, b))
+    # METHOD=best leaves the settings of TRAITS free, and each free choice of one side meets all of the other's
     is_best = whole.method == BEST
     fit = Setting.fits_best if is_best else Setting.fits
     found: list[Pair] = []
@@ -270,6 +277,7 @@ def _of_sides(whole: Pair, by: str) -> list[Pair]:
         of_kind: list[Pair] = []
         for of_a, of_b in _matched(*settings, fit, takes_all=is_best):
             of_kind += _meeting(named, of_a, of_b, by)
+        # what was measured and is in no ratio is named, never dropped in silence
         alone = _alone([*a[left], *b[right]], of_kind, by)
         found += [replace(pair, left_out=(*pair.left_out, *alone)) for pair in of_kind]
     return found
@@ -280,6 +288,7 @@ def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
     kinds = _grouped(entries, kind_of)
     unknown = Kind(None)
     if unknown in kinds and len(kinds) > 1 and not any(entry.is_counted for entry in kinds[unknown]):
+        # the failure belongs to every kind that may have had it
         failed = kinds.pop(unknown)
         for of_kind in kinds.values():
             of_kind += failed
@@ -382,6 +391,7 @@ def _measured(layouts: Sequence[LeftOut]) -> int:
 
 def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[LeftOut]:
     """Return a line for the counted runs of each setting and layout that are in none of the pairs."""
+    # entries hold dicts and have no hash, so they are known by their id
     known: set[int] = set()
     for pair in made:
         for side in (pair.a, pair.b, *(left_out.entries for left_out in pair.left_out)):

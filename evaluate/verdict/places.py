@@ -100,6 +100,7 @@ def _ranking(found: Sequence[Judged]) -> Ranking:
             places[sides[0]] += 1
         elif judged.word == inference.SLOWER:
             places[sides[1]] += 1
+    # sides that share a place are shown by their speed
     order = sorted(names, key=lambda side: (places[side], -levels[side]))
     ranked = []
     for side in order:

@@ -57,6 +57,7 @@ def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
     percent = Figure(100 * (1 - b / a), "%", "(cost of a - cost of b) / cost of a")
     devices_a, devices_b = ({device_of(result) for result in side} for side in pair.counted)
     percent_range = None
+    # the price of one device cannot be off against itself
     if devices_a != devices_b:
         apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
         percent_range = (100 * (1 - b / a * apart), 100 * (1 - b / a / apart))

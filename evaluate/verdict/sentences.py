@@ -187,6 +187,7 @@ def weaknesses(judged: Judged) -> Iterator[str]:
     if judged.word == NOT_COMPARABLE or judged.estimate is None:
         return
     unproven, unknown = judged.unproven, []
+    # items are ordered by their effect on speed, so the lines are too
     for item in judged.certificate or ():
         shown = f"{pair.b_name}: {item.b}; {pair.a_name}: {item.a}"
         if item.a == item.b:

@@ -69,6 +69,7 @@ def telling(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return keys that all of these have, chosen one after another, each because it tells more of them apart."""
     chosen: list[str] = []
     for key in found[0]:
+        # a key that tells nothing more apart would only make names longer
         if _distinct(found, [*chosen, key]) > _distinct(found, chosen):
             chosen.append(key)
     return chosen
@@ -147,6 +148,7 @@ def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
     for layout, entries in layouts.items():
         logs = log_rates(entries)
         best_runs[layout] = max(logs, default=-math.inf)
+        # the lower end, not the mean: of several layouts the luckiest mean would be chosen
         if len(logs) > 1:
             lower_ends[layout] = statistics.fmean(logs) - half_interval([logs], LEVEL)
     ranked = lower_ends or best_runs

@@ -67,6 +67,7 @@ def setting_of(result: Result) -> Setting:
     config = result["training_config"]
     traits: list[str | None] = []
     for trait in TRAITS:
+        # what a framework does not read cannot tell its runs apart
         is_read = not trait.frameworks or result["framework"] in trait.frameworks
         traits.append(str(config.get(trait.key) or trait.usual) if is_read else None)
     return Setting(

@@ -126,6 +126,7 @@ def judge(pairs: Sequence[Pair], by: str, band: float = BAND) -> list[Judged]:
     adjusted = iter(inference.adjusted(estimates))
     for place, one in enumerate(judged):
         if one.estimate:
+            # pairs that are not comparable test nothing, and so cost the others nothing
             judged[place] = deciding.decided(one, one.estimate, next(adjusted), len(estimates))
     return judged
 
@@ -168,6 +169,7 @@ def _reasons(pair: Pair, items: Sequence[Item]) -> list[str]:
     """Return why a pair with counted runs on both sides cannot be compared; empty if it can."""
     reasons = [item.sentence for item in items if item.state == BLOCKING]
     if pair.refusal:
+        # without the same kind of device the rest of the certificate says little
         reasons.insert(0, pair.refusal)
     if reasons:
         return reasons
@@ -182,6 +184,7 @@ def _reasons(pair: Pair, items: Sequence[Item]) -> list[str]:
 def _remarks(pair: Pair) -> Iterator[str]:
     """Yield observations on the order, the steps and the machines of the runs."""
     yield from order.remarks(pair)
+    # with several machines on both sides the interval covers their differences already
     is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
     for name, side in pair.sides:
         noted = [(remark, result["run"]) for result in side for remark in _remarks_on_steps(result)]
