@@ -28,6 +28,12 @@ class Effect(NamedTuple):
     precision: str = ""
     """Precision of the training in which the row holds; empty for all."""
 
+    def holds(self, value: str, platform: str, precision: str) -> bool:
+        """Return whether the row is about a value on a platform in a precision."""
+        if self.platform not in ("", platform) or self.precision not in ("", precision):
+            return False
+        return "*" in self.values or value in self.values.split()
+
 
 _CHECKS = "TORCH_NCCL_AVOID_RECORD_STREAMS=1"
 _SEGMENTS = "PYTORCH_CUDA_ALLOC_CONF=*"
@@ -264,13 +270,7 @@ def effect_of(name: str, environment: Mapping[str, object], platform: str, preci
     value = canonical(environment[name])
     rows = [row for row in EFFECTS if name in row.names.split()]
     for row in rows:
-        beside, _, needed = row.beside.partition("=")
-        if (
-            ("*" in row.values or value in row.values.split())
-            and row.platform in ("", platform)
-            and row.precision in ("", precision)
-            and (not beside or (beside in environment and needed in ("*", canonical(environment[beside]))))
-        ):
+        if row.holds(value, platform, precision) and _has_recipe(environment, row.beside):
             is_of_degree = row.kind == HANDICAP and row.values not in ("0", "1", value)
             return row.kind, f"{row.note}: {value}" if is_of_degree else row.note
     # a switch that hurts in one position does nothing in the other
@@ -278,6 +278,14 @@ def effect_of(name: str, environment: Mapping[str, object], platform: str, preci
     if any(row.kind == HANDICAP and row.values == other for row in rows):
         return NO_EFFECT, "the default"
     return NOT_JUDGED, ""
+
+
+def _has_recipe(environment: Mapping[str, object], beside: str) -> bool:
+    """Return whether an environment has the other variable of a recipe, such as `NAME=1`; always without one."""
+    name, _, value = beside.partition("=")
+    if not name:
+        return True
+    return name in environment and value in ("*", canonical(environment[name]))
 
 
 # The effect of what a certificate compares on the speed of a step.

@@ -19,8 +19,6 @@ from evaluate.verdict.pairs import Pair
 from utils.results.schema import Result
 
 CHANCE = 0.05
-FEWEST_IN_ORDER = 5
-"""Runs of a side of which neighbours can be told to be alike."""
 ONE_SIDED = 1.645
 """95 % quantile of the normal distribution; a correlation of n independent neighbours has the deviation 1 / sqrt(n)."""
 
@@ -97,8 +95,8 @@ def _drift(sides: Sequence[Sequence[tuple[float, float]]]) -> float | None:
 
 
 def _correlation(logs: Sequence[float]) -> float | None:
-    """Return the correlation of neighbours if there are enough and it is not by chance; else None."""
-    if len(logs) < FEWEST_IN_ORDER:
+    """Return the correlation of neighbours if it is not by chance; else None, as always of fewer than seven runs."""
+    if not logs:
         return None
     alike = steady.correlation(np.subtract(logs, np.mean(logs)))
     return alike if alike > ONE_SIDED / math.sqrt(len(logs)) else None
