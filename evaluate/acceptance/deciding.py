@@ -144,7 +144,7 @@ def _judged(share: Interval, ended: Interval, least: float, fewest: int) -> _Out
 
 
 def _decision(job: Job, baseline: float | None, source: str, found: _Outcome) -> Decision:
-    """Return the decision after the runs that do not count: a failed run is a FAIL, an invalid one forbids a PASS."""
+    """Return the decision on a job. A failed run makes it a FAIL, and a run that a rule rejects forbids a PASS."""
     word, reason = found.word, found.reason
     left_out = [entry for entry in job.entries if not entry.is_counted]
     failed = [entry for entry in left_out if entry.result["status"] != "ok"]

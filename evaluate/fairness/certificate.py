@@ -173,8 +173,10 @@ def key_of(name: str) -> str:
 
 
 def _identity(sides: Sides) -> Iterator[Item]:
-    """Yield the items on the names of the work, and a blocking one if a side has an earlier format, which records
-    neither the model nor the data."""
+    """Yield the items on the names of the work.
+
+    A side in an earlier format blocks, because such a result records neither the model nor the data.
+    """
     formats = []
     for side in sides:
         is_earlier = any(run.get("source") == EARLIER for run in side)
@@ -239,12 +241,13 @@ def _or_none(ran: Mapping[str, Any], key: str) -> Any:
 
 
 def _trait(ran: Mapping[str, Any], key: str) -> Any:
-    """Return a trait that ran; a framework that tells of biases tells of every trait that the model has."""
+    """Return a trait that ran. A framework that has read back the biases has read back all traits, so that an absent
+    one is False; otherwise it is unknown."""
     return ran.get(key, None if ran["qkv_bias"] is None else False)
 
 
 def _as_one(found: Values) -> Values:
-    """Return values that follow the seed as one value: a side may have several seeds if both sides have the same."""
+    """Return one value for each side, the set of its values, because a side may have runs of several seeds."""
     return [side if None in side else [sorted(set(side))] for side in found]
 
 
@@ -280,7 +283,7 @@ def _data(sides: Sides) -> Iterator[Item]:
 
 
 def _item(name: str, found: Values, if_different: str) -> Item:
-    """Return the item for the values of all runs; an unknown value that may differ does not matter."""
+    """Return the item that compares the values of all runs; one that may differ and that nobody knows is the same."""
     # nobody has the value, and nothing follows from it
     if if_different == ALLOWED and all(value is None for value in both(found)):
         return Item(name, SAME, "none", "none")

@@ -60,8 +60,10 @@ def first_leap(result: Result) -> int | None:
 
 
 def has_equal_start(sides: Sides) -> bool:
-    """Return whether the first steps of all runs are equal but for rounding: they start from the same weights
-    (`INIT=equal`), and no router draws at random (`ROUTING=balanced`)."""
+    """Return whether the first steps of all runs can differ by rounding only.
+
+    This needs the same initial weights (`INIT=equal`) and no router that draws at random (`ROUTING=balanced`).
+    """
     inits = both(values(sides, "resolved_config", "init"))
     return set(inits) == {"equal"} and "balanced" not in both(values(sides, "resolved_config", "routing"))
 
@@ -88,9 +90,11 @@ def items(sides: Sides) -> Iterator[Item]:
 
 
 def matched(found: Values, seeds: Values) -> Pairs:
-    """Return the mean value of both sides for each seed, from the seed of each run: another seed draws other weights
-    and data, and so has another loss. A single pair of means over all runs, if a seed is unknown or the two sides do
-    not have the same seeds."""
+    """Return a pair for each seed: the mean value of the runs of a with this seed, and that of the runs of b.
+
+    Another seed draws other weights and data, and so has another loss. If a seed is unknown, or if the two sides do not
+    have the same seeds, the result is one pair of the means over all runs.
+    """
     a, b = (_by_seed(side, of_side) for side, of_side in zip(found, seeds, strict=True))
     if None in a or None in b or a.keys() != b.keys():
         return [(statistics.fmean(found[0]), statistics.fmean(found[1]))]

@@ -119,7 +119,7 @@ def _reader_of(name: str) -> str:
 
 
 def _may_run(reader: str, result: Result) -> bool:
-    """Return whether a condition of READERS holds in a run: what is not known to be absent may run."""
+    """Return whether the library that reads a variable may run; True unless it is known to be absent."""
     platform, framework = result["platform"], result["framework"]
     has_collectives = platform != "cpu" and result["training_config"].get("num_gpus") != 1
     layers = [result["resolved_config"].get(key) for key in ("layer_implementation", "attention_backend")]
@@ -183,7 +183,7 @@ def _without_product(fused: Any) -> Any:
 
 
 def product(sides: Sides) -> Iterator[Item]:
-    """Yield an item if the products of two platforms differ in whether they add to the sum of the gradients."""
+    """Yield an item if one platform adds weight gradients to their sum inside the matrix product and the other not."""
     words = {True: "added in the product", False: "added by a kernel of its own", None: "unknown"}
     shown = []
     for side in values(sides, "resolved_config", "fused_ops"):

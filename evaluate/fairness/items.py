@@ -66,9 +66,10 @@ def both(found: Values) -> list[Any]:
 
 
 def compared(name: str, found: Values, if_different: str, note: str = "") -> Item:
-    """Return the item for the values of all runs of both sides; the runs of one side must agree too.
+    """Return the item that compares the values of all runs.
 
-    It is unknown if a value is None, and has the note if the state is `if_different`.
+    The state is unknown if a value is None, and the same if all values are equal. Otherwise it is `if_different`, also
+    if only the runs of one side differ; the item then has the note.
     """
     a, b = (_texts(side) for side in found)
     shown_a, shown_b = (" or ".join(shown(json.loads(text)) for text in side) for side in (a, b))
@@ -166,8 +167,10 @@ def evidence(sides: Sides) -> Iterator[Item]:
 
 
 def outside(side: Sequence[Result]) -> tuple[float | None, float]:
-    """Return the share of a side's training loops that is in no step, and the share up to which it means nothing; None
-    if a run has no second timer."""
+    """Return the share of a side's training loops that is in no step, and the share that timers alone explain.
+
+    The first is None if a run has no second timer.
+    """
     loops = [loop_seconds(run) for run in side]
     if None in loops:
         return None, 0.0

@@ -74,8 +74,11 @@ def _known(side: Sequence[Result]) -> str:
 
 
 def _stability(sides: Sides, is_proven: bool, is_end_alike: bool) -> Item:
-    """Return the item on unstable trainings. Unless the early window proves the same work, one leaves it unproven; so
-    does that of one side only if the two end apart, because the other side's chaos would show too."""
+    """Return the item on unstable trainings.
+
+    The last losses of an unstable training prove nothing, so the early window has to prove the same work. If one side
+    alone is unstable, the two must also end alike: equal work would be unstable on both sides.
+    """
     signs = [_instability(side) for side in sides]
     a, b = (sign or "stable" for sign in signs)
     if not any(signs):
@@ -122,8 +125,11 @@ def _unseen(sides: Sides) -> Item:
 
 
 def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str) -> Item:
-    """Return the item on losses that agree within a relative band: those of each seed if `half` is None, else their
-    means with half of the interval of the difference."""
+    """Return the item on losses that must agree within a relative band.
+
+    Without an interval the losses of each seed must lie in it. With half of the interval of the difference (`half`),
+    the whole interval must.
+    """
     a, b = (statistics.fmean(side) for side in zip(*pairs, strict=True))
     left, right = max(pairs, key=apart)
     is_fine = apart((left, right)) <= band
@@ -159,8 +165,10 @@ def _equal_steps(a: Result, b: Result) -> int:
 
 
 def _tenths(sides: Sides) -> Iterator[Item]:
-    """Yield an item on the tenth of the run whose mean losses are furthest apart, if they are too far; none if the runs
-    are short. Of unstable runs these are tenths of the steps before the first leap."""
+    """Yield an item if the mean losses of a tenth of the run are too far apart; the item is on the worst tenth.
+
+    Short runs are not divided. Unstable runs are compared up to the first leap only.
+    """
     leaps = [first_leap(run) for run in both(sides)]
     # the earliest leap of any run ends what can be compared
     end = min(filter(None, leaps), default=None)

@@ -120,8 +120,10 @@ def _is_held(side: Sequence[_Condition]) -> bool:
 
 
 def _events(item: Item, sides: Conditions, note: str) -> Item:
-    """Return an item on an event during a run. It blocks if most runs of one side were hit, and those of the other side
-    were not or less; the effect on fewer runs is in the interval of the ratio."""
+    """Return an item on an event during a run, which blocks if most runs of one side were hit by more.
+
+    An event in few runs does not block, because its effect widens the interval of the ratio.
+    """
     if any(run.is_handicap is None for run in both(sides)):
         return _unknown_item(item)
     usual_a, usual_b = (statistics.median(run.share for run in side) for side in sides)

@@ -49,8 +49,10 @@ class Probes:
         return Figure(probe.rates[precision].best_tflops / ranks, UNIT, how)
 
     def nearest(self, result: Result, precision: str | None = None) -> Probe | None:
-        """Return the probe of the device of a result that is nearest in time; None without one that has a rate of
-        `precision`, where one is named."""
+        """Return the probe that applies to a result and is nearest in time; None if none does.
+
+        If a precision is named, the probe must have measured its rate.
+        """
         return nearest(result, [one for one in self.found if mismatch(one, result, precision) is None])
 
 

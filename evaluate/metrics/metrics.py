@@ -139,8 +139,10 @@ def utilisation(result: Result) -> dict[str, Figure]:
 
 
 def fullest_expert(result: Result) -> dict[str, Figure]:
-    """Return the share of a step's tokens that its fullest expert had, the mean over all steps; empty where the routers
-    of a mixture of experts were not watched. The GPU of the fullest expert is the last to finish a layer."""
+    """Return the mean share of a step's tokens in its fullest expert; empty if the routers were not watched.
+
+    The GPU of the fullest expert is the last to finish a layer, so this share bounds the speed.
+    """
     found = result.get("experts") or {}
     shares = [share for share in found.get("fullest_share") or () if share is not None]
     if not shares or not found.get("tokens"):

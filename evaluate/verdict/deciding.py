@@ -152,8 +152,10 @@ def runs_of(pair: Pair, *, at_the_end: bool = False) -> tuple[list[inference.Run
 
 
 def run_of(result: Result, is_of_job: bool = False, at_the_end: bool = False) -> inference.Run:
-    """Return a run that has steady steps, with the throughput of its GPUs or of the whole job, over its steady steps or
-    at the level on which they end."""
+    """Return a run that has steady steps, with its throughput per GPU or that of the whole job.
+
+    The throughput is that of all steady steps, or with `at_the_end` that of the level on which they end.
+    """
     rate = tokens_per_second(result) if is_of_job else tokens_per_second_per_gpu(result)
     assert rate is not None
     shift = order.shift_to_the_end(result) if at_the_end else 0.0

@@ -131,9 +131,9 @@ def level(runs: Sequence[Run]) -> float:
 
 
 def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> tuple[str, str]:
-    """Return the word on b against a, and the reason why the evidence allows no more; `adjusted_p` is `found.p_value`
-    after `adjusted` over all comparisons.
+    """Return the word on b against a, and the reason why the evidence allows no more.
 
+    `adjusted_p` is the p-value after the correction for the number of comparisons (`adjusted`).
     Faster and slower: at least LEAST_RUNS runs on each side, beyond the band, and not by chance. Tie: the whole
     interval lies in the band. Undecided: everything else.
     """

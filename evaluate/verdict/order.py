@@ -73,8 +73,11 @@ def _in_order(side: Sequence[Result]) -> list[tuple[float, float]]:
 
 
 def _drift(sides: Sequence[Sequence[tuple[float, float]]]) -> float | None:
-    """Return the share by which the second side differs from the first through a common slope of both over time, if
-    chance explains such a slope in less than CHANCE of the pairs; else None."""
+    """Return the share by which a drift of the machine would make the second side differ from the first.
+
+    The drift is the common slope of both sides over time. None if chance alone explains such a slope in CHANCE of the
+    pairs or more, or if there are too few runs for a slope.
+    """
     from scipy.special import stdtr
 
     # each side around its own mean, so that the difference of the sides is no part of the slope
@@ -112,8 +115,10 @@ WOULD_DECIDE = "with more steps, or without other work on the machine"
 
 
 def unsteady(sides: Iterable[tuple[str, Sequence[Result]]]) -> tuple[list[str], list[str]]:
-    """Return the names of the runs without any steady level, and of those whose steady steps keep becoming slower or
-    faster, from the name and the runs of each side."""
+    """Return the names of the runs without a steady level, and the names of those whose steady steps drift.
+
+    `sides` has the name and the runs of each side.
+    """
     without: list[str] = []
     drifting: list[str] = []
     for name, side in sides:

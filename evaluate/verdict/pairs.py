@@ -214,8 +214,10 @@ def why_none(entries: Sequence[Entry], by: str) -> str:
 
 
 def _sides(entries: Sequence[Entry], by: str) -> dict[str, list[Entry]]:
-    """Return the entries of each value of the property; a run that failed before it recorded its device joins the only
-    one of its platform."""
+    """Return the entries of each value of the property.
+
+    A run that failed before it recorded its device joins the only device of its platform, if there is one.
+    """
     sides = _grouped(entries, BY[by])
     unknown = sides.get(UNKNOWN_DEVICE, [])
     if by != DEVICE or any(entry.is_counted for entry in unknown):
@@ -284,7 +286,7 @@ def _of_sides(whole: Pair, by: str) -> list[Pair]:
 
 
 def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
-    """Return the entries of each kind of device; a run that failed before it recorded its device joins the only one."""
+    """Return the entries of each kind of device; a run that failed before it recorded its device joins all of them."""
     kinds = _grouped(entries, kind_of)
     unknown = Kind(None)
     if unknown in kinds and len(kinds) > 1 and not any(entry.is_counted for entry in kinds[unknown]):
@@ -317,8 +319,11 @@ def _matched(
     *,
     takes_all: bool = False,
 ) -> list[tuple[list[Entry], list[Entry]]]:
-    """Return the groups of both sides with equal keys, else those whose keys fit, with `takes_all` both; if none do,
-    the group of each with the most counted runs, to report the difference."""
+    """Return the groups of both sides that meet.
+
+    These are the groups of equal keys; if there are none, or with `takes_all`, all groups whose keys fit. If no keys
+    fit, the group with the most counted runs of each side meets the other, so that the difference is reported.
+    """
     alike = [(left, right) for left, right in product(a, b) if fit(left, right)]
     if not alike:
         return [(max(a.values(), key=_counted), max(b.values(), key=_counted))]

@@ -55,9 +55,9 @@ def in_words(result: Result, *, with_layout: bool = True) -> str:
 
 
 def suffixes(pairs: Sequence[tuple[Terms, Terms]]) -> list[tuple[str, str]]:
-    """Return what to add to the two names of each pair, so that no two pairs have the same names: ` (16 GPUs)`.
+    """Return what to add to the two names of each pair, such as ` (16 GPUs)`, so that no two pairs have the same names.
 
-    Properties are chosen one after another, each only if it tells more pairs apart. A single pair needs none.
+    A single pair needs nothing.
     """
     if len(pairs) == 1:
         return [("", "")]
@@ -66,7 +66,7 @@ def suffixes(pairs: Sequence[tuple[Terms, Terms]]) -> list[tuple[str, str]]:
 
 
 def telling(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return keys that all of these have, chosen one after another, each because it tells more of them apart."""
+    """Choose keys that distinguish these mappings: each in turn, if it tells more of them apart than those before."""
     chosen: list[str] = []
     for key in found[0]:
         # a key that tells nothing more apart would only make names longer
