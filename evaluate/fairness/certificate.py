@@ -10,6 +10,7 @@ the work rests on those of `unproven_work`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from evaluate.fairness import losses, pair_conditions
@@ -177,25 +178,30 @@ def _identity(sides: Sides) -> Iterator[Item]:
 
     A side in an earlier format blocks, because such a result records neither the model nor the data.
     """
-    formats = []
-    for side in sides:
-        is_earlier = any(run.get("source") == EARLIER for run in side)
-        formats.append("an earlier format" if is_earlier else "read back")
-    if "an earlier format" in formats:
-        note = "neither model nor data is proven to be the same"
-        yield Item("proof of model and data", BLOCKING, formats[0], formats[1], note)
-    for key, name in (("model", "model"), ("model_size", "model size"), ("method", "track")):
-        stated = [[None if run[key] == NOT_STATED else run[key] for run in side] for side in sides]
-        yield compared(name, stated, BLOCKING)
-    profiles = [[run["training_config"].get("profile") or NO_PROFILE for run in side] for side in sides]
+    a, b = ("an earlier format" if EARLIER in side else "read back" for side in of_runs(sides, _source))
+    if "an earlier format" in (a, b):
+        yield Item("proof of model and data", BLOCKING, a, b, "neither model nor data is proven to be the same")
+    yield compared("model", _stated(sides, "model"), BLOCKING)
+    yield compared("model size", _stated(sides, "model_size"), BLOCKING)
+    yield compared("track", _stated(sides, "method"), BLOCKING)
+    profiles = of_runs(sides, lambda run: run["training_config"].get("profile") or NO_PROFILE)
     yield from unless_all(NO_PROFILE, "profile", profiles, BLOCKING)
+
+
+def _source(run: Result) -> Any:
+    return run.get("source")
+
+
+def _stated(sides: Sides, key: str) -> Values:
+    """Return a name of the work; None where a log does not say it."""
+    return of_runs(sides, lambda run: None if run[key] == NOT_STATED else run[key])
 
 
 def _resolved(sides: Sides) -> Iterator[Item]:
     """Yield the items on what was read back from the frameworks."""
     is_equal_method = sides[0][0]["method"] == "equal"
-    frameworks = [{run["framework"] for run in side} for side in sides]
-    means = BLOCKING if is_equal_method and frameworks[0] == frameworks[1] else ALLOWED
+    a, b = map(set, of_runs(sides, itemgetter("framework")))
+    means = BLOCKING if is_equal_method and a == b else ALLOWED
     # METHOD=best lets each side split its model as it likes
     layout = BLOCKING if is_equal_method else ALLOWED
     has_experts = any(both(values(sides, "resolved_config", "num_experts")))
@@ -210,14 +216,14 @@ def _resolved(sides: Sides) -> Iterator[Item]:
     if "fp32" in both(values(sides, "resolved_config", "precision")):
         products = values(sides, "resolved_config", "float32_matmul_precision")
         yield from unless_all(None, FLOAT32_PRODUCTS, products, BLOCKING)
-    libraries = [[name or NOT_KNOWN for name in side] for side in values(sides, "resolved_config", "attention_library")]
+    libraries = of_runs(sides, lambda run: run["resolved_config"].get("attention_library") or NOT_KNOWN)
     yield from unless_all(NOT_KNOWN, "attention library", libraries, ALLOWED)
     yield from product(sides)
     yield from of_hf(sides, means)
     for key, name in ONLY_IF_TRUE.items():
         # only a model with the trait has its key
         if any(key in run["resolved_config"] for run in both(sides)):
-            yield compared(name, [[_trait(run["resolved_config"], key) for run in side] for side in sides], BLOCKING)
+            yield compared(name, _traits(sides, key), BLOCKING)
     yield from _optimizer(sides)
 
 
@@ -238,6 +244,10 @@ def _or_none(ran: Mapping[str, Any], key: str) -> Any:
     if ran.get(key) is None and ran.get("num_layers") is not None:
         return "none"
     return ran.get(key)
+
+
+def _traits(sides: Sides, key: str) -> Values:
+    return of_runs(sides, lambda run: _trait(run["resolved_config"], key))
 
 
 def _trait(ran: Mapping[str, Any], key: str) -> Any:

@@ -9,6 +9,7 @@ unknown, never "not set". A handicap that is known in one run of a side counts f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from evaluate.fairness.effects import HANDICAP, NO_EFFECT, NOT_JUDGED, canonical, effect_of
@@ -158,8 +159,8 @@ EACH_OWN = "each vendor's own kernel"
 def attention(sides: Sides, if_other_kind: str) -> Item:
     """Return the item on attention: composed attention or lower precision of one side blocks."""
     backends = values(sides, "resolved_config", "attention_backend")
-    names = [[str(name) if name else None for name in side] for side in backends]
-    kinds = [{_kind(name or NOT_KNOWN) for name in side} for side in names]
+    names = of_runs(backends, lambda name: str(name) if name else None)
+    kinds = [set(map(_kind, side)) for side in names]
     has_gpus = all(run["platform"] != "cpu" for run in both(sides))
     # on a CPU composed attention is the usual one
     for place, words in enumerate(("is composed of several kernels", "computes in lower precision")):
@@ -175,7 +176,7 @@ def fused_ops(sides: Sides) -> Values:
     found = values(sides, "resolved_config", "fused_ops")
     if not _are_two_platforms(sides):
         return found
-    return [[_without_product(ops) for ops in side] for side in found]
+    return of_runs(found, _without_product)
 
 
 def _without_product(fused: Any) -> Any:
@@ -185,12 +186,14 @@ def _without_product(fused: Any) -> Any:
 def product(sides: Sides) -> Iterator[Item]:
     """Yield an item if one platform adds weight gradients to their sum inside the matrix product and the other not."""
     words = {True: "added in the product", False: "added by a kernel of its own", None: "unknown"}
-    shown = []
-    for side in values(sides, "resolved_config", "fused_ops"):
-        adds = {(fused or {}).get(PRODUCT) for fused in side}
-        shown.append(" or ".join(sorted(words.get(value, str(value)) for value in adds)))
-    if _are_two_platforms(sides) and shown[0] != shown[1]:
-        yield Item("sum of weight gradients", ALLOWED, shown[0], shown[1], EACH_OWN)
+    fused = values(sides, "resolved_config", "fused_ops")
+    a, b = (" or ".join(sorted(words.get(value, str(value)) for value in set(side))) for side in of_runs(fused, _adds))
+    if _are_two_platforms(sides) and a != b:
+        yield Item("sum of weight gradients", ALLOWED, a, b, EACH_OWN)
+
+
+def _adds(fused: Any) -> Any:
+    return (fused or {}).get(PRODUCT)
 
 
 def of_hf(sides: Sides, if_different: str) -> Iterator[Item]:
@@ -211,15 +214,16 @@ def _kernels(run: Result) -> Any:
 
 
 def _are_two_platforms(sides: Sides) -> bool:
-    a, b = ({run["platform"] for run in side} for side in sides)
+    a, b = map(set, of_runs(sides, itemgetter("platform")))
     return a != b
 
 
-def _kind(name: str) -> tuple[bool, bool, str]:
+def _kind(name: str | None) -> tuple[bool, bool, str]:
     """Return whether an attention is composed, whether it computes in lower precision, and its implementation."""
-    implementation, _, kernel = name.lower().partition(":")
+    name = (name or NOT_KNOWN).lower()
+    implementation, _, kernel = name.partition(":")
     is_composed = kernel in COMPOSED or implementation in COMPOSED
-    is_low = any(word in name.lower() for word in LOW_PRECISION)
+    is_low = any(word in name for word in LOW_PRECISION)
     if implementation in TORCH:
         implementation = TORCH[0]
     return is_composed, is_low, implementation

@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 from evaluate.checks.clock import loop_seconds, timer_seconds
@@ -49,10 +48,9 @@ class Item:
         return f"{reason}: {self.a} against {self.b}"
 
 
-def of_runs(sides: Sides, read: Callable[[Result], Any]) -> Values:
-    """Return what a function reads from each run of both sides."""
-    a, b = sides
-    return [read(run) for run in a], [read(run) for run in b]
+def of_runs(sides: Values, read: Callable[[Any], Any]) -> Values:
+    """Return what a function makes of each run of both sides, or of each value of their runs."""
+    return [[read(run) for run in side] for side in sides]
 
 
 def values(sides: Sides, section: str, key: str) -> Values:
@@ -147,7 +145,7 @@ def evidence(sides: Sides) -> Iterator[Item]:
     With the method `equal` the number of machines of a run is a part of the work.
     """
     hosts = of_runs(sides, machines)
-    counts = [[len(names) or None for names in side] for side in hosts]
+    counts = of_runs(hosts, lambda names: len(names) or None)
     # exchange over a network is slower, so that the number of machines is a part of the layout
     state = BLOCKING if sides[0][0]["method"] == "equal" else ALLOWED
     yield compared("nodes", counts, state, "the runs are spread over another number of machines")
@@ -195,11 +193,16 @@ def _other_settings(sides: Sides) -> Iterator[Item]:
     It blocks if it is about the work and both sides have it; a name that one framework alone has proves nothing.
     """
     found = of_runs(sides, extra_settings)
-    ran = both(of_runs(sides, itemgetter("resolved_config")))
     for name in sorted(set().union(*both(found))):
-        texts = [[str(run[name][1]) if name in run else "off" for run in side] for side in found]
-        subjects = {run[name][0] for run in both(found) if name in run}
-        # both frameworks know the name, so that its absence means off
-        is_named = all(name in resolved for resolved in ran)
+        subjects, is_named = set(), True
+        for run, extra in zip(both(sides), both(found), strict=True):
+            if name in extra:
+                subjects.add(extra[name][0])
+            # where both frameworks know the name, its absence means off
+            is_named = is_named and name in run["resolved_config"]
         is_work = subjects <= {"dropout", "recompute"} or (is_named and "" not in subjects)
-        yield compared(f"setting {name}", texts, BLOCKING if is_work else UNKNOWN)
+        yield compared(f"setting {name}", _texts_of(found, name), BLOCKING if is_work else UNKNOWN)
+
+
+def _texts_of(found: Values, name: str) -> Values:
+    return of_runs(found, lambda extra: str(extra[name][1]) if name in extra else "off")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, both, compared, of_runs
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, Values, both, compared, of_runs
 from utils.results.schema import SLOWDOWNS, Result
 
 NO_GPU = "no GPU"
@@ -66,7 +66,7 @@ def items(sides: Sides) -> Iterator[Item]:
         # a handicap that is known of one side is shown, whatever the other lacks
         if not are_known and judge is not _handicaps:
             continue
-        conditions = [[read(section) if section else NOT_RECORDED for section in side] for side in sections]
+        conditions = _conditions(sections, read)
         a, b = (" or ".join(dict.fromkeys(condition.text for condition in side)) for side in conditions)
         yield judge(Item(name, SAME if a == b else ALLOWED, a, b), conditions, note)
     if not are_known:
@@ -74,9 +74,17 @@ def items(sides: Sides) -> Iterator[Item]:
     # vendors have other modes by other names
     is_one_vendor = sides[0][0]["platform"] == sides[1][0]["platform"] != "cpu"
     for key, name in MODES.items():
-        modes = [[section.get(key) or None for section in side] for side in sections]
+        modes = _modes(sections, key)
         if any(both(modes)) and (is_one_vendor or key == GOVERNOR):  # else no machine has it
             yield compared(name, modes, ALLOWED)
+
+
+def _conditions(sections: Values, read: Callable[[Section], _Condition]) -> Conditions:
+    return of_runs(sections, lambda section: read(section) if section else NOT_RECORDED)
+
+
+def _modes(sections: Values, key: str) -> Values:
+    return of_runs(sections, lambda section: section.get(key) or None)
 
 
 def _section(result: Result) -> Section:
