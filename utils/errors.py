@@ -51,6 +51,11 @@ def in_one_line(text: str) -> str:
     return "".join(letters)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless the number is 1: `1 run`, `3 runs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and those that it was raised from or in the handling of, each once."""
     seen: list[BaseException] = []

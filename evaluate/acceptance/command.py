@@ -31,8 +31,9 @@ from evaluate.metrics.defaults import PUBLISHED
 from evaluate.report.blocks import Lines
 from evaluate.report.groups import without_copies
 from evaluate.report.renderers import UNBROKEN, terminal
-from evaluate.report.tables import counted, plain
+from evaluate.report.tables import plain
 from evaluate.verdict.odd_runs import without_odd_runs
+from utils.errors import counted
 from utils.own_files import json_with, require_ours
 from utils.results import store
 from utils.results.store import ResultError
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     """
     place = options.output / FILE if options.output else None
     if place is not None:
+        # before the work, which may take minutes
         require_folder(options.output)
         require_ours(is_ours, place)
     measured, unreadable = read_jobs(options.folders)
@@ -80,13 +82,16 @@ def shown(decisions: list[Decision], against: str, least: float, unreadable: Seq
     """Sort the decisions, failed ones first, print them and a summary; return the exit code."""
     for path, reason in unreadable:
         print(f"warning: {plain(path)}: left out, because it cannot be read: {plain(reason)}", file=sys.stderr)
+    # what needs a reader's attention comes first
     decisions.sort(key=lambda one: (FAIL, UNKNOWN, PASS).index(one.decision))
     counts = Counter(one.decision for one in decisions)
     words = ", ".join(f"{counts[word]} {word}" for word in (PASS, FAIL, UNKNOWN) if counts[word])
     wanted = f"wanted at least {least:g} % of {against}, with the whole 95 % interval"
     summary = f"{counted(len(decisions), 'job')}: {words}; {wanted}"
     print(terminal([Lines([*map(_line, decisions), summary])], UNBROKEN))
-    return FAILED if counts[FAIL] else NOT_KNOWN if counts[UNKNOWN] or unreadable else 0
+    if counts[FAIL]:
+        return FAILED
+    return NOT_KNOWN if counts[UNKNOWN] or unreadable else 0
 
 
 def _baseline(path: Path) -> list[Job]:
@@ -108,24 +113,32 @@ def against_jobs(
 
     `empty` is the word for a job of which the baseline has no valid run.
     """
-    keys = {job.key for job in measured}
     by_key = {job.key: job for job in baseline}
-    open_jobs = {key: job for key, job in by_key.items() if key not in keys}
+    not_measured = dict(by_key)
     for job in measured:
-        alike = [one for one in open_jobs.values() or baseline if one.key[:3] == job.key[:3]]
-        other = by_key.get(job.key) or min(alike, key=lambda one: len(job.differences(one)), default=None)
+        not_measured.pop(job.key, None)
+    for job in measured:
+        # the nearest that nobody measured is most likely the one that was meant
+        other = by_key.get(job.key) or _nearest(job, list(not_measured.values()) or baseline)
         if other is None:
             yield without_counterpart(job, str(path))
         else:
-            open_jobs.pop(other.key, None)
+            not_measured.pop(other.key, None)
             yield against_job(job, other, _source(path, other), least, empty)
-    for other in open_jobs.values():
+    for other in not_measured.values():
         yield missing(other, _source(path, other))
 
 
+def _nearest(job: Job, baseline: Sequence[Job]) -> Job | None:
+    """Return the job of the same framework, model and method that differs in the fewest properties."""
+    alike = [other for other in baseline if other.key[:3] == job.key[:3]]
+    return min(alike, key=lambda other: len(job.differences(other)), default=None)
+
+
 def _source(path: Path, job: Job) -> str:
+    source = f"{path}, {counted(len(job.counted), 'run')}"
     machines = ", ".join(sorted({machine_of(result) for result in job.counted}))
-    return f"{path}, {counted(len(job.counted), 'run')}" + (f" on {machines}" if machines else "")
+    return f"{source} on {machines}" if machines else source
 
 
 def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[Job], tuple[tuple[Path, str], ...]]:
@@ -137,16 +150,22 @@ def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[J
 
 def _line(found: Decision) -> str:
     """Return one line: word, job, measured tokens/s/GPU, share and baseline with its source, and the reason."""
-    machine = f" on {found.machine}" if found.machine else ""
-    rate, share = found.tokens_per_second_per_gpu, found.share_percent
-    measured = f"{_with_interval(rate, 0)} tokens/s/GPU, {counted(found.runs, 'run')}" if rate else "not measured"
-    part = f"{_with_interval(share, 1)} % of " if share else ""
-    baseline = found.baseline_tokens_per_second_per_gpu
-    figure = f"{baseline:,.0f}" if baseline else "no figure"
-    text = f"{found.decision:<7}  {found.job}{machine}: {measured}; {part}{figure} ({found.baseline_source})"
+    job = f"{found.job} on {found.machine}" if found.machine else found.job
+    measured = "not measured"
+    if found.tokens_per_second_per_gpu:
+        rate = _with_interval(found.tokens_per_second_per_gpu, 0)
+        measured = f"{rate} tokens/s/GPU, {counted(found.runs, 'run')}"
+    baseline = "no figure"
+    if found.baseline_tokens_per_second_per_gpu:
+        baseline = f"{found.baseline_tokens_per_second_per_gpu:,.0f}"
+    if found.share_percent:
+        baseline = f"{_with_interval(found.share_percent, 1)} % of {baseline}"
+    text = f"{found.decision:<7}  {job}: {measured}; {baseline} ({found.baseline_source})"
     return f"{text}; {found.reason}" if found.reason else text
 
 
 def _with_interval(figure: Interval, decimals: int) -> str:
-    ends = [f"{end:,.{decimals}f}" for end in (figure.low, figure.high) if end is not None]
-    return f"{figure.value:,.{decimals}f} ({' to '.join(ends) or 'no interval'})"
+    value, interval = f"{figure.value:,.{decimals}f}", "no interval"
+    if figure.low is not None and figure.high is not None:
+        interval = f"{figure.low:,.{decimals}f} to {figure.high:,.{decimals}f}"
+    return f"{value} ({interval})"

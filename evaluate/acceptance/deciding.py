@@ -70,9 +70,8 @@ def against_published(job: Job, least: float) -> Decision:
         return _decision(job, None, PUBLISHED, _Outcome(""))
     tuned = tuning(job.counted)
     figure = tuned.published.tokens_per_second_per_gpu if tuned.published else None
-    why = _why_no_figure(job.counted, tuned) or _why_not_whole(job) or _why_not_steady(job)
-    outcome = _Outcome(why)
-    if figure is not None and not why:
+    outcome = _Outcome(_why_no_figure(job.counted, tuned) or _why_not_whole(job) or _why_not_steady(job))
+    if figure is not None and not outcome.reason:
         logs = [rate - math.log(figure) for rate in log_rates(job.entries)]
         ends = [rate + order.shift_to_the_end(run) for rate, run in zip(logs, job.counted, strict=True)]
         outcome = _judged(_mean(logs, job, 100), _mean(ends, job, 100), least, len(logs))
@@ -99,7 +98,8 @@ def without_counterpart(job: Job, source: str) -> Decision:
 
 def _compared(job: Job, baseline: Job, least: float, empty: str) -> _Outcome:
     """Return the outcome by the verdict of evaluate/verdict on the job and its counterpart."""
-    if differences := job.differences(baseline):
+    differences = job.differences(baseline)
+    if differences:
         return _Outcome(f"the baseline has no such job; its nearest differs: {'; '.join(differences)}")
     if not baseline.counted:
         why = _why_not_counted(baseline.entries[0])
@@ -107,8 +107,9 @@ def _compared(job: Job, baseline: Job, least: float, empty: str) -> _Outcome:
     if not job.counted:
         return _Outcome("")
     known = {tuple(result["step_times"]) for result in baseline.counted}
-    if same := [str(result["run"]) for result in job.counted if tuple(result["step_times"]) in known]:
-        runs = f"runs {', '.join(same)} are" if len(same) > 1 else f"run {same[0]} is"
+    copies = [str(result["run"]) for result in job.counted if tuple(result["step_times"]) in known]
+    if copies:
+        runs = f"runs {', '.join(copies)} are" if len(copies) > 1 else f"run {copies[0]} is"
         return _Outcome(f"{runs} of the baseline too, and no measurement of its own")
     pair = _pair(job, baseline)
     (judged,) = verdicts.judge([pair], "machine")
@@ -116,10 +117,12 @@ def _compared(job: Job, baseline: Job, least: float, empty: str) -> _Outcome:
         return _Outcome(f"not comparable with the baseline: {'; '.join(judged.reasons)}")
     if judged.unproven:
         return _Outcome(f"not proven to be the baseline's work: {', '.join(judged.unproven)}")
-    if why := _why_not_steady(job) or _why_not_steady(baseline, "the baseline's "):
-        return _Outcome(why)
-    shares = _percent(judged.estimate), _percent(deciding.estimate(pair, at_the_end=True))
-    return _judged(*shares, least, min(judged.estimate.runs))
+    not_steady = _why_not_steady(job) or _why_not_steady(baseline, "the baseline's ")
+    if not_steady:
+        return _Outcome(not_steady)
+    # a drifting run must pass at the level on which it ends too
+    share, ended = _percent(judged.estimate), _percent(deciding.estimate(pair, at_the_end=True))
+    return _judged(share, ended, least, min(judged.estimate.runs))
 
 
 def _judged(share: Interval, ended: Interval, least: float, fewest: int) -> _Outcome:
@@ -132,6 +135,7 @@ def _judged(share: Interval, ended: Interval, least: float, fewest: int) -> _Out
         return _Outcome("", PASS, share)
     elif max(share.high, ended.high) < least:
         return _Outcome(f"the whole interval is below {least:g} %", FAIL, share)
+    # the runs decide, and the level of their ends decides otherwise
     elif share.low >= least or share.high < least:
         reason = "step times drift, and at the level of their ends the share would be another"
     else:
@@ -140,18 +144,29 @@ def _judged(share: Interval, ended: Interval, least: float, fewest: int) -> _Out
 
 
 def _decision(job: Job, baseline: float | None, source: str, found: _Outcome) -> Decision:
-    """Return the decision after the runs that do not count: a failed run is a FAIL, an invalid one forbids a PASS."""
-    left = [entry for entry in job.entries if not entry.is_counted]
-    failed = [entry for entry in left if entry.result["status"] != "ok"]
+    """Return the decision on a job. A failed run makes it a FAIL, and a run that a rule rejects forbids a PASS."""
     word, reason = found.word, found.reason
-    if left:
-        shown = [_why_not_counted(entry) for entry in failed or left]
-        more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
-        reason = "; ".join(filter(None, (f"{shown[0]}{more}", reason)))
-        word = FAIL if failed else UNKNOWN if word == PASS else word
+    left_out = [entry for entry in job.entries if not entry.is_counted]
+    failed = [entry for entry in left_out if entry.result["status"] != "ok"]
+    if failed:
+        word = FAIL
+    # an invalid run may be the one that would not have passed
+    elif left_out and word == PASS:
+        word = UNKNOWN
+    if left_out:
+        first = _why_not_counted((failed or left_out)[0])
+        more = len(failed or left_out) - 1
+        if more:
+            first += f" (and {more} more)"
+        reason = f"{first}; {reason}" if reason else first
     logs = log_rates(job.entries)
-    measured = _mean(logs, job) if logs and len(logs) == len(job.counted) else None
+    measured = _mean(logs, job) if _are_complete(logs, job) else None
     return Decision(word, reason, job.name, job.machine, measured, len(job.counted), baseline, source, found.share)
+
+
+def _are_complete(logs: Sequence[float], job: Job) -> bool:
+    """Return whether a job has counted runs, and each of them steady steps."""
+    return bool(logs) and len(logs) == len(job.counted)
 
 
 def _why_not_counted(entry: Entry) -> str:
@@ -162,14 +177,19 @@ def _why_not_counted(entry: Entry) -> str:
 
 def _rate(baseline: Job) -> float | None:
     logs = log_rates(baseline.entries)
-    return math.exp(statistics.fmean(logs)) if logs and len(logs) == len(baseline.counted) else None
+    return math.exp(statistics.fmean(logs)) if _are_complete(logs, baseline) else None
 
 
 def _pair(job: Job, baseline: Job) -> Pair:
     """Return the pair of a comparison, with the baseline as `a`."""
     return Pair(
-        *(job.key.model, job.key.framework, job.key.method, "the baseline", job.machine or "the job"),
-        *(baseline.entries, job.entries),
+        job.key.model,
+        job.key.framework,
+        job.key.method,
+        a_name="the baseline",
+        b_name=job.machine or "the job",
+        a=baseline.entries,
+        b=job.entries,
         layouts=(baseline.layouts, job.layouts),
     )
 
@@ -213,8 +233,10 @@ def _mean(logs: Sequence[float], job: Job, unit: float = 1.0) -> Interval:
     The level is divided by the number of choices by speed, as in `evaluate.verdict.inference`.
     """
     mean = statistics.fmean(logs)
+    # copies of one run have no spread either
     if len(logs) < 2 or statistics.stdev(logs) < inference.LEAST_SPREAD:
         return Interval(unit * math.exp(mean))
-    level = inference.INTERVAL_LEVEL / deciding.selection_of(replace(_pair(job, job), layouts=(1, job.layouts)))
-    half = half_interval([logs], level)
+    # a pair with itself has every choice twice, so that the layouts of one side are enough
+    selection = deciding.selection_of(replace(_pair(job, job), layouts=(1, job.layouts)))
+    half = half_interval([logs], inference.INTERVAL_LEVEL / selection)
     return Interval(unit * math.exp(mean), unit * math.exp(mean - half), unit * math.exp(mean + half))

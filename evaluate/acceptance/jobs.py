@@ -14,7 +14,7 @@ from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.report.groups import by_key
-from evaluate.verdict.pairs import BEST
+from evaluate.verdict.pairs import BEST, example
 from evaluate.verdict.side_names import Layout, device_name, fastest, in_words, layout_of
 from evaluate.verdict.system import Setting, setting_of
 from utils.results.schema import Result
@@ -53,14 +53,15 @@ class Job:
     @property
     def example(self) -> Result:
         """A result of the job, a counted one if there is one."""
-        return (self.counted or [self.entries[0].result])[0]
+        return example(self.entries).result
 
     @property
     def name(self) -> str:
         """Framework, model and setting, with the method unless it is `equal`."""
-        method = "" if self.key.method == "equal" else f" METHOD={self.key.method}"
-        setting = f"{in_words(self.example)}, {device_name(self.example)}"
-        return f"{self.key.framework} {self.key.model}{method} ({setting})"
+        job = f"{self.key.framework} {self.key.model}"
+        if self.key.method != "equal":
+            job += f" METHOD={self.key.method}"
+        return f"{job} ({in_words(self.example)}, {device_name(self.example)})"
 
     def differences(self, other: Job) -> list[str]:
         """Return the properties in which two jobs of one framework, model and method differ, with both values."""
@@ -82,20 +83,37 @@ def jobs(entries: Sequence[Entry], *, by_machine: bool) -> list[Job]:
     """
 
     def key_of(entry: Entry) -> tuple[Any, ...]:
-        result, layout = entry.result, layout_of(entry.result)
-        names = (result["framework"], result["model"], result["method"], result["platform"])
-        is_early = result["status"] != "ok"
-        kind = None if is_early and result["gpu_info"]["device_name"] is None else kind_of(result)
-        machine = None if is_early and result["provenance"]["host"] is None else machine_of(result)
-        free = layout.num_gpus if result["method"] == BEST else layout
-        return *names, kind, setting_of(result), free, machine if by_machine else ""
+        return *_key(entry.result), _machine(entry.result) if by_machine else ""
 
-    made = [_job(JobKey(*key), machine or None, found) for (*key, machine), found in by_key(entries, key_of).items()]
-    return sorted(made, key=lambda job: (job.key.model, job.key.framework, job.name, job.machine or ""))
+    found = []
+    for (*key, machine), members in by_key(entries, key_of).items():
+        found.append(_job(JobKey(*key), machine or None, members))
+    return sorted(found, key=lambda job: (job.key.model, job.key.framework, job.name, job.machine or ""))
+
+
+def _key(result: Result) -> JobKey:
+    layout = layout_of(result)
+    # an ok result without a device is a job of its own
+    is_early = result["status"] != "ok" and result["gpu_info"]["device_name"] is None
+    return JobKey(
+        result["framework"],
+        result["model"],
+        result["method"],
+        result["platform"],
+        None if is_early else kind_of(result),
+        setting_of(result),
+        layout.num_gpus if result["method"] == BEST else layout,
+    )
+
+
+def _machine(result: Result) -> str | None:
+    """Return the machine of a run; None if it failed before it recorded its host."""
+    is_early = result["status"] != "ok" and result["provenance"]["host"] is None
+    return None if is_early else machine_of(result)
 
 
 def _job(key: JobKey, machine: str | None, entries: list[Entry]) -> Job:
     """Return the job of entries, which have several layouts with the method `best` only."""
     layouts = grouped(entries, lambda entry: layout_of(entry.result))
-    tried = sum(any(entry.is_counted for entry in members) for members in layouts.values())
-    return Job(key, machine, tuple(layouts[fastest(layouts)]), max(1, tried))
+    tried = [members for members in layouts.values() if any(entry.is_counted for entry in members)]
+    return Job(key, machine, tuple(layouts[fastest(layouts)]), max(1, len(tried)))

@@ -12,7 +12,19 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item, Sides, Values, values
+from evaluate.fairness.items import (
+    ALLOWED,
+    BLOCKING,
+    NOT_KNOWN,
+    SAME,
+    UNKNOWN,
+    Item,
+    Sides,
+    Values,
+    both,
+    of_runs,
+    values,
+)
 from utils.results.schema import Result
 
 LEAP = 1.1
@@ -48,10 +60,12 @@ def first_leap(result: Result) -> int | None:
 
 
 def has_equal_start(sides: Sides) -> bool:
-    """Return whether the first steps of all runs are equal but for rounding: they start from the same weights
-    (`INIT=equal`), and no router draws at random (`ROUTING=balanced`)."""
-    inits, routing = (values(sides, "resolved_config", key) for key in ("init", "routing"))
-    return {*inits[0], *inits[1]} == {"equal"} and "balanced" not in routing[0] + routing[1]
+    """Return whether the first steps of all runs can differ by rounding only.
+
+    This needs the same initial weights (`INIT=equal`) and no router that draws at random (`ROUTING=balanced`).
+    """
+    inits = both(values(sides, "resolved_config", "init"))
+    return set(inits) == {"equal"} and "balanced" not in both(values(sides, "resolved_config", "routing"))
 
 
 def items(sides: Sides) -> Iterator[Item]:
@@ -60,31 +74,38 @@ def items(sides: Sides) -> Iterator[Item]:
     A difference beyond the limit blocks. Without one the item is the same if the window has enough steps, else unknown.
     Without an equal start they may differ by more; a constant factor between the norms always blocks.
     """
-    windows = [[_early_steps(run) for run in side] for side in sides]
-    common = set.intersection(*(set(window) for side in windows for window in side))
+    windows = of_runs(sides, _early_steps)
+    common = set.intersection(*(set(window) for window in both(windows)))
     seeds = values(sides, "resolved_config", "seed")
-    precisions = values(sides, "resolved_config", "precision")
-    limits = max(LIMITS.get(name, LIMITS["bf16"]) for side in precisions for name in side)
+    precisions = both(values(sides, "resolved_config", "precision"))
+    # a precision that nobody measured gets the limits of bf16
+    limits = max(LIMITS.get(name, LIMITS["bf16"]) for name in precisions)
     if_different = BLOCKING if has_equal_start(sides) else ALLOWED
     for place, name in enumerate((EARLY_LOSSES, NORMS)):
         pairs: Pairs = []
         for step in sorted(common):
-            pairs += matched([[window[step][place] for window in side] for side in windows], seeds)
+            of_step = [[window[step][place] for window in side] for side in windows]
+            pairs += matched(of_step, seeds)
         yield _item(name, pairs, len(common), limits[place], if_different)
 
 
-def matched(of_runs: Values, seeds: Values) -> Pairs:
-    """Return the mean value of both sides for each seed, from the seed of each run: another seed draws other weights
-    and data, and so has another loss. A single pair of means over all runs, if a seed is unknown or the two sides do
-    not have the same seeds."""
-    by_seed: list[dict[Any, list[float]]] = [{}, {}]
-    for place, found in enumerate(by_seed):
-        for value, seed in zip(of_runs[place], seeds[place], strict=True):
-            found.setdefault(seed, []).append(value)
-    a, b = by_seed
+def matched(found: Values, seeds: Values) -> Pairs:
+    """Return a pair for each seed: the mean value of the runs of a with this seed, and that of the runs of b.
+
+    Another seed draws other weights and data, and so has another loss. If a seed is unknown, or if the two sides do not
+    have the same seeds, the result is one pair of the means over all runs.
+    """
+    a, b = (_by_seed(side, of_side) for side, of_side in zip(found, seeds, strict=True))
     if None in a or None in b or a.keys() != b.keys():
-        return [(statistics.fmean(of_runs[0]), statistics.fmean(of_runs[1]))]
+        return [(statistics.fmean(found[0]), statistics.fmean(found[1]))]
     return [(statistics.fmean(a[seed]), statistics.fmean(b[seed])) for seed in a]
+
+
+def _by_seed(side: Sequence[float], seeds: Sequence[Any]) -> dict[Any, list[float]]:
+    by_seed: dict[Any, list[float]] = {}
+    for value, seed in zip(side, seeds, strict=True):
+        by_seed.setdefault(seed, []).append(value)
+    return by_seed
 
 
 def apart(means: Sequence[float]) -> float:
@@ -97,29 +118,32 @@ def _early_steps(run: Result) -> dict[int, tuple[float, float]]:
 
     A step without both is left out: Megatron's log has a mean of two steps in place of the second one.
     """
-    leap, early = first_leap(run), {}
+    leap = first_leap(run)
+    window: dict[int, tuple[float, float]] = {}
     samples = zip(run["steps"], run["loss_values"], run["grad_norms"], strict=True)
     for place, (step, loss, norm) in enumerate(samples):
+        # rounding grows with each step, so a late window shows nothing
         if step > MOST_STEPS or place == leap:
             break
         if norm is not None and norm > 0:
-            early[step] = (loss, norm)
-    return early
+            window[step] = (loss, norm)
+    return window
 
 
 def _item(name: str, pairs: Pairs, steps: int, limit: float, if_different: str) -> Item:
     if not pairs:
         return Item(name, UNKNOWN, NOT_KNOWN, NOT_KNOWN, TOO_SHORT)
     a, b = max(pairs, key=apart)
-    shown = f"{a:.5g}", f"{b:.5g}"
-    if name == NORMS and (factor := _factor(pairs)) >= FACTOR:
-        return Item(name, BLOCKING, *shown, f"gradients differ by a factor of {factor:.3g}")
     state, note = SAME, ""
     if apart((a, b)) > limit:
         state, note = if_different, f"{name} differ by more than {limit:.2%}"
     if steps < FEWEST_STEPS and state != BLOCKING:
         state, note = UNKNOWN, TOO_SHORT
-    return Item(name, state, *shown, note)
+    factor = _factor(pairs)
+    if name == NORMS and factor >= FACTOR:
+        # equal work has no such factor, whatever the start and the length of the window
+        state, note = BLOCKING, f"gradients differ by a factor of {factor:.3g}"
+    return Item(name, state, f"{a:.5g}", f"{b:.5g}", note)
 
 
 def _factor(pairs: Pairs) -> float:
@@ -129,6 +153,7 @@ def _factor(pairs: Pairs) -> float:
     AdamW hides it from the losses, because its step does not depend on the scale of a gradient.
     """
     factors = [b / a for a, b in pairs]
+    # other weights have other norms, but their quotient changes from step to step
     if len(factors) < FEWEST_STEPS or max(factors) > CONSTANT * min(factors):
         return 1.0
     middle = statistics.geometric_mean(factors)

@@ -1,6 +1,6 @@
-"""Effects of environment variables on speed: one row for the values of some variables, read by environment.py.
+"""Effects on speed: of environment variables, one row for the values of some of them, and the order of all items.
 
-Each row has its source. A value that no row names is not judged.
+Each row has its source. A value that no row names is not judged (environment.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ class Effect(NamedTuple):
     """`NAME=value` of the same recipe, `*` for any value: without it the row does not hold."""
     precision: str = ""
     """Precision of the training in which the row holds; empty for all."""
+
+    def holds(self, value: str, platform: str, precision: str) -> bool:
+        """Return whether the row is about a value on a platform in a precision."""
+        if self.platform not in ("", platform) or self.precision not in ("", precision):
+            return False
+        return "*" in self.values or value in self.values.split()
 
 
 _CHECKS = "TORCH_NCCL_AVOID_RECORD_STREAMS=1"
@@ -264,16 +270,137 @@ def effect_of(name: str, environment: Mapping[str, object], platform: str, preci
     value = canonical(environment[name])
     rows = [row for row in EFFECTS if name in row.names.split()]
     for row in rows:
-        beside, _, needed = row.beside.partition("=")
-        if (
-            ("*" in row.values or value in row.values.split())
-            and row.platform in ("", platform)
-            and row.precision in ("", precision)
-            and (not beside or (beside in environment and needed in ("*", canonical(environment[beside]))))
-        ):
+        if row.holds(value, platform, precision) and _has_recipe(environment, row.beside):
             is_of_degree = row.kind == HANDICAP and row.values not in ("0", "1", value)
             return row.kind, f"{row.note}: {value}" if is_of_degree else row.note
+    # a switch that hurts in one position does nothing in the other
     other = {"0": "1", "1": "0"}.get(value)
     if any(row.kind == HANDICAP and row.values == other for row in rows):
         return NO_EFFECT, "the default"
     return NOT_JUDGED, ""
+
+
+def _has_recipe(environment: Mapping[str, object], beside: str) -> bool:
+    """Return whether an environment has the other variable of a recipe, such as `NAME=1`; always without one."""
+    name, _, value = beside.partition("=")
+    if not name:
+        return True
+    return name in environment and value in ("*", canonical(environment[name]))
+
+
+# The effect of what a certificate compares on the speed of a step.
+
+BY_EFFECT = (
+    # the work: more parameters, tokens or bits are more arithmetic
+    "proof of model and data",
+    "model",
+    "model_size",
+    "parameter_count",
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_experts",
+    "experts_per_token",
+    "shared_expert_size",
+    "routing",
+    "token_dropping",
+    "num_attention_heads",
+    "num_query_groups",
+    "vocab_size",
+    "tie_word_embeddings",
+    "sliding_window",
+    "query_key_norm",
+    "precision",
+    "fp8_recipe",
+    "float32_matmul_precision",
+    "sequence_length",
+    # the layout: exchange between GPUs, and the sizes of the products
+    "num_gpus",
+    "nodes",
+    "micro_batch_size",
+    "global_batch_size",
+    "gradient_accumulation",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "dp",
+    "recompute",
+    "profile",
+    # what slows a whole machine or a whole run
+    "setting",
+    "time outside the steps",
+    "waiting for data",
+    "power cap",
+    "clocks",
+    "partition",
+    "slowing down",
+    "other work",
+    "NUMA balancing",
+    "environment",
+    # the kernels and what they overlap
+    "attention_backend",
+    "attention_library",
+    "hf_kernels",
+    "fused_ops",
+    "sum of weight gradients",
+    "layer_implementation",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "distributed_optimizer",
+    "gradient_reduce_dtype",
+    "gradient_dtype",
+    "parameter_dtype",
+    "optimizer states",
+    "optimizer",
+    "optimizer_state",
+    "dataloader_workers",
+    "ecc",
+    "cpu_governor",
+    "persistence",
+    "compute_mode",
+    "framework versions",
+    "image digest",
+    "code sha256",
+    # little or nothing of a step: details of the model, hyperparameters, data, losses
+    "method",
+    "qkv_bias",
+    "router_dtype",
+    "router_auxiliary_loss",
+    "norm_eps",
+    "rope_base",
+    "rope_scaling",
+    "init_std",
+    "max_steps",
+    "lr",
+    "min_lr",
+    "warmup_iters",
+    "weight_decay",
+    "parameters_without_weight_decay",
+    "beta1",
+    "beta2",
+    "adam_eps",
+    "clip_grad",
+    "seed",
+    "init",
+    "dataset_bin_sha256",
+    "dataset_idx_sha256",
+    "epochs",
+    "token_stream_sha256",
+    "tokenizer_sha256",
+    "model_config_sha256",
+    "initial_weights_sha256",
+    "loss curves",
+    "losses",
+    "initial loss",
+    "early losses",
+    "early gradient norms",
+    "unseen data",
+    "losses on the way",
+    "stability of the training",
+    "final loss",
+    "number of runs",
+    "hosts",
+)
+"""Keys of all items of a certificate, largest effect on the step time first. `environment` stands for every variable,
+`setting` for every setting beyond the schema."""

@@ -9,15 +9,30 @@ unknown, never "not set". A handicap that is known in one run of a side counts f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
 from evaluate.fairness.effects import HANDICAP, NO_EFFECT, NOT_JUDGED, canonical, effect_of
-from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, UNKNOWN, Item, Sides, Values, compared, values
+from evaluate.fairness.items import (
+    ALLOWED,
+    BLOCKING,
+    NOT_KNOWN,
+    UNKNOWN,
+    Item,
+    Sides,
+    Values,
+    both,
+    compared,
+    of_runs,
+    values,
+)
 from utils.frameworks import FRAMEWORKS, of, reads
 from utils.provenance.origin import READERS, on_record
 from utils.results.schema import Result
 
 WITHOUT_ENGINE = {name for name, framework in FRAMEWORKS.items() if not framework.has_megatron_layers}
 """Frameworks whose layers are never TransformerEngine's."""
+Environment = Mapping[str, object]
 
 
 def environment(sides: Sides) -> Iterator[Item]:
@@ -25,61 +40,87 @@ def environment(sides: Sides) -> Iterator[Item]:
 
     The variables without effect have one item together.
     """
-    known = [[one["provenance"]["environment"] for one in side] for side in sides]
-    if any(one is None for side in known for one in side):
+    # a run without a record has unknown values, never unset ones
+    known = values(sides, "provenance", "environment")
+    if None in both(known):
         a, b = ("not recorded" if None in side else "recorded" for side in known)
         yield Item("environment", UNKNOWN, a, b)
+    recorded = [[run for run in side if run["provenance"]["environment"] is not None] for side in sides]
     quiet = []
-    for name in sorted({name for side in known for one in side for name in one or {}}):
-        values = [_values(side, name) for side in known]
-        if values[0].keys() == values[1].keys() and len(values[0]) == 1:
+    for name in sorted(set().union(*filter(None, both(known)))):
+        shown = [_spellings(side, name) for side in known]
+        # one value in all runs of both sides
+        if shown[0].keys() == shown[1].keys() and len(shown[0]) == 1:
             continue
-        effects = [
-            {_effect(one, name) for one in side if one["provenance"]["environment"] is not None} for side in sides
-        ]
-        if {kind for side in effects for kind, _ in side} <= {NO_EFFECT}:
+        effects = [{_effect(run, name) for run in side} for side in recorded]
+        if all(kind == NO_EFFECT for kind, _ in effects[0] | effects[1]):
             quiet.append(name)
         else:
-            yield _item(name, [" or ".join(sorted(side.values())) for side in values], effects)
+            a, b = (" or ".join(sorted(side.values())) for side in shown)
+            yield _item(name, a, b, effects)
     if quiet:
-        a, b = (", ".join(name for name in quiet if any(name in (one or {}) for one in side)) for side in known)
+        a, b = (_set_in(side, quiet) for side in known)
         note = "no library of the job reads them, or their values do nothing in a step"
-        yield Item("environment without effect", ALLOWED, a or "none", b or "none", note)
+        yield Item("environment without effect", ALLOWED, a, b, note)
 
 
-def _item(name: str, shown: Sequence[str], effects: Sequence[set[tuple[str, str]]]) -> Item:
+def _set_in(side: Sequence[Environment | None], names: Sequence[str]) -> str:
+    """Return the names of variables that a run of a side sets."""
+    known = set().union(*filter(None, side))
+    return ", ".join(name for name in names if name in known) or "none"
+
+
+def _item(name: str, a: str, b: str, effects: Sequence[set[tuple[str, str]]]) -> Item:
     """Return the item of a variable that differs and does something, from the effects in the known runs of a side."""
     costs = [{note if kind == HANDICAP else "" for kind, note in side} for side in effects]
-    worst = max(costs[0] | costs[1])
-    if len(costs[0] | costs[1]) > 1 or (worst and not all(costs)):
-        where = "differently on each side" if len(costs[0]) == len(costs[1]) == 1 else "in some runs only"
-        where = where if all(max(side, default="") for side in costs) else "on one side only"
-        return Item(f"environment {name}", BLOCKING, shown[0], shown[1], f"{name} {where}, where {worst}")
-    is_judged = all(kind != NOT_JUDGED for side in effects for kind, _ in side)
-    note = max(note for side in effects for kind, note in side if kind != NO_EFFECT)
-    return Item(f"environment {name}", ALLOWED if is_judged else UNKNOWN, shown[0], shown[1], note)
+    every = costs[0] | costs[1]
+    worst = max(every)
+    # a handicap of all runs alike costs both sides the same
+    if len(every) > 1 or (worst and not all(costs)):
+        where = "in some runs only"
+        if not all(max(side, default="") for side in costs):
+            where = "on one side only"
+        elif len(costs[0]) == len(costs[1]) == 1:
+            where = "differently on each side"
+        return Item(f"environment {name}", BLOCKING, a, b, f"{name} {where}, where {worst}")
+    every_effect = effects[0] | effects[1]
+    state = UNKNOWN if any(kind == NOT_JUDGED for kind, _ in every_effect) else ALLOWED
+    note = max(note for kind, note in every_effect if kind != NO_EFFECT)
+    return Item(f"environment {name}", state, a, b, note)
 
 
-def _values(side: Sequence[Mapping[str, object] | None], name: str) -> dict[str, str]:
+def _spellings(side: Sequence[Environment | None], name: str) -> dict[str, str]:
     """Return the values of a variable in the runs of a side, as they are recorded, by the spelling that is compared."""
-    # earlier versions recorded every value
-    texts = [
-        NOT_KNOWN if one is None else on_record(name, str(one[name])) if name in one else "not set" for one in side
-    ]
-    return {canonical(text): text for text in texts}
+    spellings = {}
+    for recorded in side:
+        if recorded is None:
+            text = NOT_KNOWN
+        elif name in recorded:
+            text = on_record(name, str(recorded[name]))  # earlier versions recorded every value, secrets too
+        else:
+            text = "not set"
+        spellings[canonical(text)] = text
+    return spellings
 
 
 def _effect(result: Result, name: str) -> tuple[str, str]:
     """Return the kind and the note of the effect of a variable on a run whose environment is known."""
     environment: dict[str, object] = result["provenance"]["environment"]
-    reader = next((runs for prefix, runs in READERS.items() if name == prefix or name.startswith(f"{prefix}_")), None)
-    if name not in environment or reader is None or not _may_run(reader, result):
+    if name not in environment or not _may_run(_reader_of(name), result):
         return NO_EFFECT, ""
     return effect_of(name, environment, result["platform"], str(result["resolved_config"].get("precision")))
 
 
+def _reader_of(name: str) -> str:
+    """Return the condition under which something reads a variable; empty if nothing does."""
+    for prefix, reader in READERS.items():
+        if name == prefix or name.startswith(f"{prefix}_"):
+            return reader
+    return ""
+
+
 def _may_run(reader: str, result: Result) -> bool:
-    """Return whether a condition of READERS holds in a run: what is not known to be absent may run."""
+    """Return whether the library that reads a variable may run; True unless it is known to be absent."""
     platform, framework = result["platform"], result["framework"]
     has_collectives = platform != "cpu" and result["training_config"].get("num_gpus") != 1
     layers = [result["resolved_config"].get(key) for key in ("layer_implementation", "attention_backend")]
@@ -91,6 +132,7 @@ def _may_run(reader: str, result: Result) -> bool:
         "amd": platform == "amd",
         "collectives": has_collectives,
         "rccl": has_collectives and platform == "amd",
+        # an unknown layer may be TransformerEngine's
         "engine": framework not in WITHOUT_ENGINE and may_be_engine,
         "primus": of(framework).starts_its_ranks,
         "nodes": len(result["provenance"].get("hosts") or ()) > 1,
@@ -116,11 +158,11 @@ EACH_OWN = "each vendor's own kernel"
 
 def attention(sides: Sides, if_other_kind: str) -> Item:
     """Return the item on attention: composed attention or lower precision of one side blocks."""
-    names = [
-        [str(name) if name else None for name in side] for side in values(sides, "resolved_config", "attention_backend")
-    ]
-    kinds = [{_kind(name or NOT_KNOWN) for name in side} for side in names]
-    has_gpus = all(one["platform"] != "cpu" for side in sides for one in side)
+    backends = values(sides, "resolved_config", "attention_backend")
+    names = of_runs(backends, lambda name: str(name) if name else None)
+    kinds = [set(map(_kind, side)) for side in names]
+    has_gpus = all(run["platform"] != "cpu" for run in both(sides))
+    # on a CPU composed attention is the usual one
     for place, words in enumerate(("is composed of several kernels", "computes in lower precision")):
         if has_gpus and {kind[place] for kind in kinds[0]} != {kind[place] for kind in kinds[1]}:
             return compared("attention", names, BLOCKING, f"attention of one side {words}")
@@ -134,19 +176,24 @@ def fused_ops(sides: Sides) -> Values:
     found = values(sides, "resolved_config", "fused_ops")
     if not _are_two_platforms(sides):
         return found
-    return [
-        [{key: on for key, on in ops.items() if key != PRODUCT} if isinstance(ops, dict) else ops for ops in side]
-        for side in found
-    ]
+    return of_runs(found, _without_product)
+
+
+def _without_product(fused: Any) -> Any:
+    return {key: on for key, on in fused.items() if key != PRODUCT} if isinstance(fused, dict) else fused
 
 
 def product(sides: Sides) -> Iterator[Item]:
-    """Yield an item if the products of two platforms differ in whether they add to the sum of the gradients."""
+    """Yield an item if one platform adds weight gradients to their sum inside the matrix product and the other not."""
     words = {True: "added in the product", False: "added by a kernel of its own", None: "unknown"}
-    found = [{(ops or {}).get(PRODUCT) for ops in side} for side in values(sides, "resolved_config", "fused_ops")]
-    if _are_two_platforms(sides) and found[0] != found[1]:
-        a, b = (" or ".join(sorted(words.get(value, str(value)) for value in side)) for side in found)
+    fused = values(sides, "resolved_config", "fused_ops")
+    a, b = (" or ".join(sorted(words.get(value, str(value)) for value in set(side))) for side in of_runs(fused, _adds))
+    if _are_two_platforms(sides) and a != b:
         yield Item("sum of weight gradients", ALLOWED, a, b, EACH_OWN)
+
+
+def _adds(fused: Any) -> Any:
+    return (fused or {}).get(PRODUCT)
 
 
 def of_hf(sides: Sides, if_different: str) -> Iterator[Item]:
@@ -154,25 +201,29 @@ def of_hf(sides: Sides, if_different: str) -> Iterator[Item]:
 
     A run of hf that has not is older than HF_KERNELS: the functions of its model are unknown.
     """
-    found = [
-        [
-            one["resolved_config"].get("hf_kernels", None if reads(one["framework"], "hf_kernels") else NOT_HF)
-            for one in side
-        ]
-        for side in sides
-    ]
-    if {*found[0], *found[1]} - {None, NOT_HF}:
-        note = "one side trains on transformers' own functions, the other on those of liger-kernel"
-        yield compared("kernels of hf", found, if_different, note if NOT_HF not in found[0] + found[1] else "")
+    kernels = of_runs(sides, _kernels)
+    if not set(both(kernels)) - {None, NOT_HF}:
+        return
+    note = "one side trains on transformers' own functions, the other on those of liger-kernel"
+    yield compared("kernels of hf", kernels, if_different, "" if NOT_HF in both(kernels) else note)
+
+
+def _kernels(run: Result) -> Any:
+    absent = None if reads(run["framework"], "hf_kernels") else NOT_HF
+    return run["resolved_config"].get("hf_kernels", absent)
 
 
 def _are_two_platforms(sides: Sides) -> bool:
-    return {one["platform"] for one in sides[0]} != {one["platform"] for one in sides[1]}
+    a, b = map(set, of_runs(sides, itemgetter("platform")))
+    return a != b
 
 
-def _kind(name: str) -> tuple[bool, bool, str]:
+def _kind(name: str | None) -> tuple[bool, bool, str]:
     """Return whether an attention is composed, whether it computes in lower precision, and its implementation."""
-    implementation, _, kernel = name.lower().partition(":")
+    name = (name or NOT_KNOWN).lower()
+    implementation, _, kernel = name.partition(":")
     is_composed = kernel in COMPOSED or implementation in COMPOSED
-    is_low = any(word in name.lower() for word in LOW_PRECISION)
-    return is_composed, is_low, TORCH[0] if implementation in TORCH else implementation
+    is_low = any(word in name for word in LOW_PRECISION)
+    if implementation in TORCH:
+        implementation = TORCH[0]
+    return is_composed, is_low, implementation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,32 +42,52 @@ class Item:
     @property
     def sentence(self) -> str:
         """The item as a reason: the property that differs or is unknown, and the two values."""
-        reason = self.note or f"{self.name} differs" if self.state != UNKNOWN else f"{self.name} is unknown"
+        reason = self.note or f"{self.name} differs"
+        if self.state == UNKNOWN:
+            reason = f"{self.name} is unknown"
         return f"{reason}: {self.a} against {self.b}"
 
 
-def values(sides: Sides, section: str, key: str) -> list[list[Any]]:
+def of_runs(sides: Values, read: Callable[[Any], Any]) -> Values:
+    """Return what a function makes of each run of both sides, or of each value of their runs."""
+    return [[read(run) for run in side] for side in sides]
+
+
+def values(sides: Sides, section: str, key: str) -> Values:
     """Return the value of a key in each run of both sides."""
-    return [[one[section].get(key) for one in side] for side in sides]
+    return of_runs(sides, lambda run: run[section].get(key))
 
 
-def compared(name: str, of_runs: Values, if_different: str, note: str = "") -> Item:
-    """Return the item for the values of all runs of both sides; the runs of one side must agree too.
+def both(found: Values) -> list[Any]:
+    """Return the values of all runs of both sides."""
+    return [*found[0], *found[1]]
 
-    It is unknown if a value is None, and has the note if the state is `if_different`.
+
+def compared(name: str, found: Values, if_different: str, note: str = "") -> Item:
+    """Return the item that compares the values of all runs.
+
+    The state is unknown if a value is None, and the same if all values are equal. Otherwise it is `if_different`, also
+    if only the runs of one side differ; the item then has the note.
     """
-    sides = [list(dict.fromkeys(json.dumps(as_number(one), sort_keys=True) for one in side)) for side in of_runs]
-    a, b = (" or ".join(shown(json.loads(value)) for value in side) for side in sides)
-    if "null" in sides[0] + sides[1]:
-        return Item(name, UNKNOWN, a, b)
-    is_same = sides[0] == sides[1] and len(sides[0]) == 1
-    return Item(name, SAME, a, b) if is_same else Item(name, if_different, a, b, note)
+    a, b = (_texts(side) for side in found)
+    shown_a, shown_b = (" or ".join(shown(json.loads(text)) for text in side) for side in (a, b))
+    if "null" in a + b:
+        return Item(name, UNKNOWN, shown_a, shown_b)
+    # a side whose own runs differ is not one system
+    if a == b and len(a) == 1:
+        return Item(name, SAME, shown_a, shown_b)
+    return Item(name, if_different, shown_a, shown_b, note)
 
 
-def unless_all(absent: Any, name: str, of_runs: Values, if_different: str) -> Iterator[Item]:
+def _texts(side: Sequence[Any]) -> list[str]:
+    """Return the distinct values of a side as JSON, which tells true from 1 and has the keys of a map in one order."""
+    return list(dict.fromkeys(json.dumps(as_number(value), sort_keys=True) for value in side))
+
+
+def unless_all(absent: Any, name: str, found: Values, if_different: str) -> Iterator[Item]:
     """Yield the item of `compared`; none if every run of both sides has the value `absent`."""
-    if any(value != absent for side in of_runs for value in side):
-        yield compared(name, of_runs, if_different)
+    if any(value != absent for value in both(found)):
+        yield compared(name, found, if_different)
 
 
 def fits(name: str, is_fine: bool, a: str, b: str, note: str) -> Item:
@@ -82,12 +102,27 @@ def shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(shown, value))
     if isinstance(value, dict):
-        parts = [f"{key} {shown(value[key])}" for key in sorted(value) if not isinstance(value[key], bool)]
-        on, off = ([key for key in sorted(value) if value[key] is state] for state in (True, False))
-        parts += [f"{word}: {', '.join(keys)}" for word, keys in (("on", on), ("off", off)) if keys]
-        return "; ".join(parts) or "none"
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return text[:12] if len(text) == 64 and " " not in text else text
+        return _shown_map(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    # a reader compares hashes by their beginning
+    is_hash = len(text) == 64 and " " not in text
+    return text[:12] if is_hash else text
+
+
+def _shown_map(found: Mapping[str, Any]) -> str:
+    parts, on, off = [], [], []
+    for key, value in sorted(found.items()):
+        if value is True:
+            on.append(key)
+        elif value is False:
+            off.append(key)
+        else:
+            parts.append(f"{key} {shown(value)}")
+    if on:
+        parts.append(f"on: {', '.join(on)}")
+    if off:
+        parts.append(f"off: {', '.join(off)}")
+    return "; ".join(parts) or "none"
 
 
 def as_number(value: Any) -> Any:
@@ -109,43 +144,47 @@ def evidence(sides: Sides) -> Iterator[Item]:
 
     With the method `equal` the number of machines of a run is a part of the work.
     """
-    counts = [[len(machines(one)) or None for one in side] for side in sides]
+    hosts = of_runs(sides, machines)
+    counts = of_runs(hosts, lambda names: len(names) or None)
+    # exchange over a network is slower, so that the number of machines is a part of the layout
     state = BLOCKING if sides[0][0]["method"] == "equal" else ALLOWED
     yield compared("nodes", counts, state, "the runs are spread over another number of machines")
-    a, b = (", ".join(sorted({host for one in side for host in machines(one)})) for side in sides)
+    a, b = (", ".join(sorted(set().union(*side))) for side in hosts)
     if a or b:
         yield Item("hosts", SAME if a == b else ALLOWED, a or NOT_KNOWN, b or NOT_KNOWN)
-    (outside_a, slack_a), (outside_b, slack_b) = map(outside, sides)
-    item = _alike(
-        *(OUTSIDE, (outside_a, outside_b), "of the loop", max(SHARE_OUTSIDE, slack_a, slack_b)),
-        note="more of the training loop of one side is in no step",
-    )
+    share_a, slack_a = outside(sides[0])
+    share_b, slack_b = outside(sides[1])
+    most = max(SHARE_OUTSIDE, slack_a, slack_b)
+    item = _alike(OUTSIDE, share_a, share_b, "of the loop", most, "more of the training loop of one side is in no step")
+    # with a note an unknown item stays unproven, even if the shown values of both sides are equal
     yield replace(item, note="a run has no second timer") if item.state == UNKNOWN else item
     waits = values(sides, "performance_metrics", "data_wait_fraction")
-    means = [None if None in side else statistics.fmean(side) for side in waits]
-    yield _alike("waiting for data", means, "of a step", SHARE_WAITING, "one side waits for its data")
+    wait_a, wait_b = (None if None in side else statistics.fmean(side) for side in waits)
+    yield _alike("waiting for data", wait_a, wait_b, "of a step", SHARE_WAITING, "one side waits for its data")
     yield from _other_settings(sides)
 
 
 def outside(side: Sequence[Result]) -> tuple[float | None, float]:
-    """Return the share of a side's training loops that is in no step, and the share up to which it means nothing; None
-    if a run has no second timer."""
-    loops = [loop_seconds(one) for one in side]
+    """Return the share of a side's training loops that is in no step, and the share that timers alone explain.
+
+    The first is None if a run has no second timer.
+    """
+    loops = [loop_seconds(run) for run in side]
     if None in loops:
         return None, 0.0
     total = math.fsum(filter(None, loops))
-    steps = math.fsum(math.fsum(one["step_times"]) for one in side)
-    slack = math.fsum(timer_seconds(one) + SECONDS_BETWEEN * len(one["steps"]) for one in side)
+    steps = math.fsum(math.fsum(run["step_times"]) for run in side)
+    # what the two timers may differ by without anything in between
+    slack = math.fsum(timer_seconds(run) + SECONDS_BETWEEN * len(run["steps"]) for run in side)
     return 1 - steps / total, slack / total
 
 
-def _alike(name: str, shares: Sequence[float | None], unit: str, most_apart: float, note: str) -> Item:
+def _alike(name: str, a: float | None, b: float | None, unit: str, most_apart: float, note: str) -> Item:
     """Return the item on a share of the time of each side, which blocks with the note if they are further apart."""
-    a, b = shares
-    shown = [NOT_KNOWN if share is None else f"{share:.1%} {unit}" for share in shares]
+    shown_a, shown_b = (NOT_KNOWN if share is None else f"{share:.1%} {unit}" for share in (a, b))
     if a is None or b is None:
-        return Item(name, UNKNOWN, shown[0], shown[1])
-    return fits(name, abs(a - b) <= most_apart, shown[0], shown[1], note)
+        return Item(name, UNKNOWN, shown_a, shown_b)
+    return fits(name, abs(a - b) <= most_apart, shown_a, shown_b, note)
 
 
 def _other_settings(sides: Sides) -> Iterator[Item]:
@@ -153,10 +192,17 @@ def _other_settings(sides: Sides) -> Iterator[Item]:
 
     It blocks if it is about the work and both sides have it; a name that one framework alone has proves nothing.
     """
-    found = [[extra_settings(one) for one in side] for side in sides]
-    for name in sorted({name for side in found for one in side for name in one}):
-        texts = [[str(one[name][1]) if name in one else "off" for one in side] for side in found]
-        subjects = {one[name][0] for side in found for one in side if name in one}
-        is_named = all(name in one["resolved_config"] for side in sides for one in side)
+    found = of_runs(sides, extra_settings)
+    for name in sorted(set().union(*both(found))):
+        subjects, is_named = set(), True
+        for run, extra in zip(both(sides), both(found), strict=True):
+            if name in extra:
+                subjects.add(extra[name][0])
+            # where both frameworks know the name, its absence means off
+            is_named = is_named and name in run["resolved_config"]
         is_work = subjects <= {"dropout", "recompute"} or (is_named and "" not in subjects)
-        yield compared(f"setting {name}", texts, BLOCKING if is_work else UNKNOWN)
+        yield compared(f"setting {name}", _texts_of(found, name), BLOCKING if is_work else UNKNOWN)
+
+
+def _texts_of(found: Values, name: str) -> Values:
+    return of_runs(found, lambda extra: str(extra[name][1]) if name in extra else "off")

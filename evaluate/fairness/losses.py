@@ -6,7 +6,7 @@ The last losses of an unstable training prove nothing against a pair: they are s
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -14,10 +14,9 @@ import numpy as np
 
 from evaluate.fairness import early
 from evaluate.fairness.early import Pairs, apart, first_leap, has_equal_start, matched
-from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, fits, values
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, both, fits, of_runs, values
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
-from evaluate.metrics.steady import Floats
 from utils.results.schema import Result
 
 FIRST_LOSS_EQUAL_INIT = 1e-3
@@ -50,9 +49,8 @@ def losses(sides: Sides) -> Iterator[Item]:
     is that of the paired differences.
     """
     yield from _copied(sides)
-    has_all = [all(one["loss_values"] and None not in one["loss_values"] for one in side) for side in sides]
-    if not all(has_all):
-        shown = ["known" if known else "unknown" for known in has_all]
+    shown = [_known(side) for side in sides]
+    if "unknown" in shown:
         yield Item("losses", UNKNOWN, shown[0], shown[1], "a loss is missing")
         return
     of_window = list(early.items(sides))
@@ -61,41 +59,61 @@ def losses(sides: Sides) -> Iterator[Item]:
     last = _last(sides)
     stability = _stability(sides, is_proven, last.state == SAME)
     yield stability
+    # two runs of one unstable training end apart too
     if stability.state != SAME and last.state == BLOCKING:
         last = replace(last, state=ALLOWED)
     yield last
 
 
+def _known(side: Sequence[Result]) -> str:
+    """Return whether every loss of a side is known, in a word."""
+    for run in side:
+        if not run["loss_values"] or None in run["loss_values"]:
+            return "unknown"
+    return "known"
+
+
 def _stability(sides: Sides, is_proven: bool, is_end_alike: bool) -> Item:
-    """Return the item on unstable trainings. Unless the early window proves the same work, one leaves it unproven; so
-    does that of one side only if the two end apart, because the other side's chaos would show too."""
-    signs = [[sign for sign in map(_instability, side) if sign] for side in sides]
-    a, b = (side[0] if side else "stable" for side in signs)
-    if a == b == "stable":
+    """Return the item on unstable trainings.
+
+    The last losses of an unstable training prove nothing, so the early window has to prove the same work. If one side
+    alone is unstable, the two must also end alike: equal work would be unstable on both sides.
+    """
+    signs = [_instability(side) for side in sides]
+    a, b = (sign or "stable" for sign in signs)
+    if not any(signs):
         return Item(STABILITY, SAME, a, b)
     is_evidence = is_proven and (is_end_alike or all(signs))
     return Item(STABILITY, ALLOWED if is_evidence else UNKNOWN, a, b, UNSTABLE)
 
 
-def _instability(run: Result) -> str:
-    """Return the sign of an unstable training in the losses of a run; empty if there is none."""
-    if leap := first_leap(run):
-        return f"the loss leaps at step {run['steps'][leap]}"
-    return "the loss ends above where it began" if last_loss(run) > run["loss_values"][0] else ""
+def _instability(side: Sequence[Result]) -> str:
+    """Return the first sign of an unstable training in the losses of a side; empty if there is none."""
+    for run in side:
+        leap = first_leap(run)
+        # a leap tells more than the end, which may have recovered
+        if leap:
+            return f"the loss leaps at step {run['steps'][leap]}"
+        if last_loss(run) > run["loss_values"][0]:
+            return "the loss ends above where it began"
+    return ""
 
 
 def _first(sides: Sides) -> Item:
-    first = [[one["loss_values"][0] for one in side] for side in sides]
+    first = of_runs(sides, lambda run: run["loss_values"][0])
     band = FIRST_LOSS_EQUAL_INIT if has_equal_start(sides) else FIRST_LOSS_NATIVE_INIT
     pairs = matched(first, values(sides, "resolved_config", "seed"))
     return _within(pairs, None, band, "initial loss", f"initial losses differ by more than {band:.1%}")
 
 
 def _last(sides: Sides) -> Item:
-    last = [[last_loss(one) for one in side] for side in sides]
+    last = of_runs(sides, last_loss)
     pairs = matched(last, values(sides, "resolved_config", "seed"))
+    # with several seeds the differences of the pairs are the sample, else the losses of each side are
     groups = [[b - a for a, b in pairs]] if len(pairs) > 1 else last
-    half = half_interval(groups, LEVEL) if min(map(len, groups)) >= ENOUGH_FOR_INTERVAL else None
+    half = None
+    if min(map(len, groups)) >= ENOUGH_FOR_INTERVAL:
+        half = half_interval(groups, LEVEL)
     note = f"final losses are not shown to agree within {LAST_LOSS:.0%} of the loss"
     return _within(pairs, half, LAST_LOSS, "final loss", note)
 
@@ -107,11 +125,16 @@ def _unseen(sides: Sides) -> Item:
 
 
 def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str) -> Item:
-    """Return the item on losses that agree within a relative band: those of each seed if `half` is None, else their
-    means with half of the interval of the difference."""
+    """Return the item on losses that must agree within a relative band.
+
+    Without an interval the losses of each seed must lie in it. With half of the interval of the difference (`half`),
+    the whole interval must.
+    """
     a, b = (statistics.fmean(side) for side in zip(*pairs, strict=True))
     left, right = max(pairs, key=apart)
-    is_fine = apart((left, right)) <= band if half is None else abs(b - a) + half <= band * min(a, b)
+    is_fine = apart((left, right)) <= band
+    if half is not None:
+        is_fine = abs(b - a) + half <= band * min(a, b)
     if len(pairs) > 1:
         note += f", {left:.5g} against {right:.5g} with the seed that differs most; means"
     return fits(name, is_fine, f"{a:.5g}", f"{b:.5g}", note)
@@ -119,32 +142,44 @@ def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str)
 
 def _copied(sides: Sides) -> Iterator[Item]:
     """Yield an item if a run of one vendor has the losses of a run of the other."""
-    curves = [[(one["platform"], np.array(one["loss_values"], dtype=float)) for one in side] for side in sides]
-    equal = (_equal_steps(a, b) for (one, a), (other, b) in product(*curves) if {one, other} == VENDORS)
-    if count := max(equal, default=0):
-        note = f"{count} losses are equal to the last digit on two vendors, which no two devices compute"
+    most = 0
+    for a, b in product(*sides):
+        if {a["platform"], b["platform"]} == VENDORS:
+            most = max(most, _equal_steps(a, b))
+    if most:
+        note = f"{most} losses are equal to the last digit on two vendors, which no two devices compute"
         yield Item("loss curves", BLOCKING, sides[0][0]["platform"], sides[1][0]["platform"], note)
 
 
-def _equal_steps(a: Floats, b: Floats) -> int:
-    """Return the number of equal losses of two runs, NaN where unknown; 0 if there are too few to mean anything."""
-    steps = min(len(a), len(b))
-    equal = a[:steps][a[:steps] == b[:steps]].tolist()
-    exact = {one for one in equal if one != float(f"{one:.{FEW_DIGITS}g}")}
-    return len(equal) if len(exact) >= ENOUGH_STEPS and len(equal) >= EQUAL_SHARE * steps else 0
+def _equal_steps(a: Result, b: Result) -> int:
+    """Return the number of equal losses of two runs, where both are known; 0 if there are too few to mean anything."""
+    steps = min(len(a["loss_values"]), len(b["loss_values"]))
+    equal, exact = 0, set()
+    for loss, other in zip(a["loss_values"], b["loss_values"], strict=False):
+        if loss is not None and loss == other:
+            equal += 1
+            # equal rounded losses are no copy
+            if loss != float(f"{loss:.{FEW_DIGITS}g}"):
+                exact.add(loss)
+    return equal if len(exact) >= ENOUGH_STEPS and equal >= EQUAL_SHARE * steps else 0
 
 
 def _tenths(sides: Sides) -> Iterator[Item]:
-    """Yield an item on the tenth of the run whose mean losses are furthest apart, if they are too far; none if the runs
-    are short. Of unstable runs these are tenths of the steps before the first leap."""
-    runs = [run for side in sides for run in side]
-    leaps = [leap for leap in map(first_leap, runs) if leap]
-    end = min(leaps, default=None)
-    if any(len(run["steps"][:end]) < ENOUGH_STEPS for run in runs):
+    """Yield an item if the mean losses of a tenth of the run are too far apart; the item is on the worst tenth.
+
+    Short runs are not divided. Unstable runs are compared up to the first leap only.
+    """
+    leaps = [first_leap(run) for run in both(sides)]
+    # the earliest leap of any run ends what can be compared
+    end = min(filter(None, leaps), default=None)
+    if any(len(run["steps"][:end]) < ENOUGH_STEPS for run in both(sides)):
         return
-    parts = [[np.array_split(run["loss_values"][:end], TENTHS) for run in side] for side in sides]
-    means = [np.mean([[tenth.mean() for tenth in run] for run in side], axis=0) for side in parts]
-    place, (a, b) = max(enumerate(zip(*means, strict=True), 1), key=lambda one: apart(one[1]))
-    if apart((a, b)) > APART:
-        note = f"the losses of tenth {place} of the run are more than {APART:.0%} apart"
-        yield Item("losses on the way", BLOCKING, f"{a:.5g}", f"{b:.5g}", note)
+    a, b = (np.mean([_means(run["loss_values"][:end]) for run in side], axis=0) for side in sides)
+    tenth, means = max(enumerate(zip(a, b, strict=True), 1), key=lambda numbered: apart(numbered[1]))
+    if apart(means) > APART:
+        note = f"the losses of tenth {tenth} of the run are more than {APART:.0%} apart"
+        yield Item("losses on the way", BLOCKING, f"{means[0]:.5g}", f"{means[1]:.5g}", note)
+
+
+def _means(losses: Sequence[float]) -> list[float]:
+    return [float(tenth.mean()) for tenth in np.array_split(losses, TENTHS)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, compared
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, Values, both, compared, of_runs
 from utils.results.schema import SLOWDOWNS, Result
 
 NO_GPU = "no GPU"
@@ -25,7 +25,10 @@ MAX_BUSY_PERCENT = 20.0
 """The limit above which train/preflight/job_checks.py warns."""
 GOVERNOR = "cpu_governor"
 MODES = {
-    **{GOVERNOR: "cpu governor", "ecc": "ECC", "partition": "partition", "persistence": "persistence mode"},
+    GOVERNOR: "cpu governor",
+    "ecc": "ECC",
+    "partition": "partition",
+    "persistence": "persistence mode",
     "compute_mode": "compute mode",
 }
 """All but the governor are compared on boards of one vendor only."""
@@ -50,36 +53,50 @@ BALANCING = {
     None: _Condition("not shown by the kernel", None),
 }
 """The condition for each value of `numa_balancing`."""
+NOT_RECORDED = _Condition("not recorded", None)
 Conditions = Sequence[Sequence[_Condition]]
 """A condition of each run of a, then of b."""
 
 
 def items(sides: Sides) -> Iterator[Item]:
     """Yield an item for each condition that either side has on record, and always those on handicaps."""
-    sections = [[_section(one) for one in side] for side in sides]
-    are_known = all(section for side in sections for section in side)
+    sections = of_runs(sides, _section)
+    are_known = all(both(sections))
     for name, (read, judge, note) in _READERS.items():
-        if are_known or judge is _handicaps:
-            found = [[read(one) if one else _Condition("not recorded", None) for one in side] for side in sections]
-            a, b = (" or ".join(dict.fromkeys(one.text for one in side)) for side in found)
-            yield judge(Item(name, SAME if a == b else ALLOWED, a, b), found, note)
+        # a handicap that is known of one side is shown, whatever the other lacks
+        if not are_known and judge is not _handicaps:
+            continue
+        conditions = _conditions(sections, read)
+        a, b = (" or ".join(dict.fromkeys(condition.text for condition in side)) for side in conditions)
+        yield judge(Item(name, SAME if a == b else ALLOWED, a, b), conditions, note)
+    if not are_known:
+        return
+    # vendors have other modes by other names
     is_one_vendor = sides[0][0]["platform"] == sides[1][0]["platform"] != "cpu"
-    for key, name in MODES.items() if are_known else ():
-        modes = [[section.get(key) or None for section in side] for side in sections]
-        if any(modes[0] + modes[1]) and (is_one_vendor or key == GOVERNOR):  # else no machine has it
+    for key, name in MODES.items():
+        modes = _modes(sections, key)
+        if any(both(modes)) and (is_one_vendor or key == GOVERNOR):  # else no machine has it
             yield compared(name, modes, ALLOWED)
+
+
+def _conditions(sections: Values, read: Callable[[Section], _Condition]) -> Conditions:
+    return of_runs(sections, lambda section: read(section) if section else NOT_RECORDED)
+
+
+def _modes(sections: Values, key: str) -> Values:
+    return of_runs(sections, lambda section: section.get(key) or None)
 
 
 def _section(result: Result) -> Section:
     """Return the conditions of a result, with the larger share of each slow-down where `energy_metrics` has it too."""
-    found = dict(result.get("conditions") or {})
-    if found and (of_energy := result["energy_metrics"].get("throttled_percent")):
-        shares = found.get("throttled_percent") or {}
-        found["throttled_percent"] = {
-            key: max(share for share in (shares.get(key), of_energy.get(key), 0) if share is not None)
-            for key in {*shares, *of_energy}
-        }
-    return found
+    section = dict(result.get("conditions") or {})
+    of_energy = result["energy_metrics"].get("throttled_percent")
+    if not section or not of_energy:
+        return section
+    shares = dict(section.get("throttled_percent") or {})
+    for key, share in of_energy.items():
+        shares[key] = max(shares.get(key) or 0, share or 0)
+    return section | {"throttled_percent": shares}
 
 
 def _unknown_item(item: Item) -> Item:
@@ -88,30 +105,41 @@ def _unknown_item(item: Item) -> Item:
 
 def _handicaps(item: Item, sides: Conditions, note: str) -> Item:
     """Return an item that blocks if one side is held back more than the other, or if the runs of one side differ."""
-    # an unknown condition with a share of its own is a cap whose default is not known
-    shares = [[one.share for one in side if one.is_handicap is not None or one.share != 1] for side in sides]
-    if any(side and max(side) - min(side) > TOLERANCE for side in shares):
-        return replace(item, state=BLOCKING, note=f"{item.name} differs between the runs of one side")
-    if any(one.is_handicap is None for side in sides for one in side):
-        held = [any(one.is_handicap and abs(one.share - 1) > TOLERANCE for one in side) for side in sides]
-        return replace(item, state=BLOCKING, note=note) if held[0] != held[1] else _unknown_item(item)
-    if abs(min(shares[0]) - min(shares[1])) > TOLERANCE:
+    for side in sides:
+        # an unknown condition with a share of its own is a cap whose default is not known
+        shares = [run.share for run in side if run.is_handicap is not None or run.share != 1]
+        if shares and max(shares) - min(shares) > TOLERANCE:
+            return replace(item, state=BLOCKING, note=f"{item.name} differs between the runs of one side")
+    a, b = sides
+    if any(run.is_handicap is None for run in both(sides)):
+        # what is known of one run of a side holds for the side, whatever the others lack
+        is_blocking = _is_held(a) != _is_held(b)
+        return replace(item, state=BLOCKING, note=note) if is_blocking else _unknown_item(item)
+    # the same cap on both sides is a condition of the measurement, not a handicap
+    if abs(min(run.share for run in a) - min(run.share for run in b)) > TOLERANCE:
         return replace(item, state=BLOCKING, note=note)
-    if any(one.is_handicap for one in sides[0]):
+    if any(run.is_handicap for run in a):
         return replace(item, state=ALLOWED, note=f"{item.name}: both sides are off their default alike")
     return item
 
 
+def _is_held(side: Sequence[_Condition]) -> bool:
+    return any(run.is_handicap and abs(run.share - 1) > TOLERANCE for run in side)
+
+
 def _events(item: Item, sides: Conditions, note: str) -> Item:
-    """Return an item on an event during a run. It blocks if most runs of one side were hit, and those of the other side
-    were not or less; the effect on fewer runs is in the interval of the ratio."""
-    if any(one.is_handicap is None for side in sides for one in side):
+    """Return an item on an event during a run, which blocks if most runs of one side were hit by more.
+
+    An event in few runs does not block, because its effect widens the interval of the ratio.
+    """
+    if any(run.is_handicap is None for run in both(sides)):
         return _unknown_item(item)
-    usual = [statistics.median(one.share for one in side) for side in sides]
-    if abs(usual[0] - usual[1]) > MOST_APART:
+    usual_a, usual_b = (statistics.median(run.share for run in side) for side in sides)
+    # the median: one hot run of three is a part of the spread
+    if abs(usual_a - usual_b) > MOST_APART:
         return replace(item, state=BLOCKING, note=note)
-    hit = [any(one.is_handicap for one in side) for side in sides]
-    return replace(item, note=note) if hit[0] != hit[1] else item
+    was_hit_a, was_hit_b = (any(run.is_handicap for run in side) for side in sides)
+    return replace(item, note=note) if was_hit_a != was_hit_b else item
 
 
 def _power_cap(section: Section) -> _Condition:
@@ -119,18 +147,20 @@ def _power_cap(section: Section) -> _Condition:
     most = section.get("max_power_cap_watts")
     if cap is None:
         return _unknown(section, "power_cap_watts")
-    if default and abs(cap - default) > TOLERANCE * default:
-        return _Condition(f"{cap:g} W, default {default:g} W", is_handicap=True, share=cap / default)
-    if default or (most and cap >= most * (1 - TOLERANCE)):
-        usual = "the default" if default else "the highest that the board allows"
-        return _Condition(f"{cap:g} W, {usual}", is_handicap=False)
-    return _Condition(f"{cap:g} W, default unknown", None, min(1.0, cap / most) if most else 1.0)
+    if default:
+        if abs(cap - default) > TOLERANCE * default:
+            return _Condition(f"{cap:g} W, default {default:g} W", is_handicap=True, share=cap / default)
+        return _Condition(f"{cap:g} W, the default", is_handicap=False)
+    if most and cap >= most * (1 - TOLERANCE):
+        return _Condition(f"{cap:g} W, the highest that the board allows", is_handicap=False)
+    # the board may allow more than its default, so this is no handicap for certain
+    share = min(1.0, cap / most) if most else 1.0
+    return _Condition(f"{cap:g} W, default unknown", None, share)
 
 
 def _clocks(section: Section) -> _Condition:
-    limit, default, most = (
-        section.get(key) for key in ("clock_limit_mhz", "default_clock_limit_mhz", "max_sm_clock_mhz")
-    )
+    limit, default = section.get("clock_limit_mhz"), section.get("default_clock_limit_mhz")
+    most = section.get("max_sm_clock_mhz")
     level = str(section.get("performance_level") or "auto").lower().removeprefix("amdsmi_dev_perf_level_")
     if level not in ("auto", "unknown"):
         return _Condition(f"performance level {level}", is_handicap=True, share=0.0)
@@ -149,21 +179,32 @@ def _numa(section: Section) -> _Condition:
 
 def _slowing(section: Section) -> _Condition:
     shares = section.get("throttled_percent")
-    if shares is not None:
-        slow = {name: share for name, share in shares.items() if name in SLOWDOWNS and (share or 0) >= LEAST_PERCENT}
-        text = ", ".join(f"{name} {share:.0f} % of the run" for name, share in sorted(slow.items()))
-        return _Condition(text or "no", bool(slow), 1 - max(slow.values(), default=0.0) / 100)
+    if shares is None:
+        return _slowing_at_the_end(section)
+    slow = {}
+    for name, share in sorted(shares.items()):
+        if name in SLOWDOWNS and (share or 0) >= LEAST_PERCENT:
+            slow[name] = share
+    text = ", ".join(f"{name} {share:.0f} % of the run" for name, share in slow.items())
+    return _Condition(text or "no", bool(slow), 1 - max(slow.values(), default=0.0) / 100)
+
+
+def _slowing_at_the_end(section: Section) -> _Condition:
+    """Return what an older tool knows: the state after the run, and no share of its time."""
     if section.get("throttle_after") is None:
         return _unknown(section, "throttle_after")
-    slow_now = sorted(SLOWDOWNS.intersection(section["throttle_after"]))
-    return _Condition(f"{', '.join(slow_now) or 'not'} at the end", bool(slow_now))
+    slow = sorted(SLOWDOWNS.intersection(section["throttle_after"]))
+    return _Condition(f"{', '.join(slow) or 'not'} at the end", bool(slow))
 
 
 def _other_work(section: Section) -> _Condition:
     processes, busy = section.get("other_processes"), section.get("busy_before_percent")
-    found = [f"{processes} processes on the GPUs"] if processes else []
-    found += [f"{busy:.0f} % of the cores busy"] if busy is not None and busy > MAX_BUSY_PERCENT else []
-    return _Condition(", ".join(found) or "none", bool(found), 0.0 if processes else 1.0)
+    work = []
+    if processes:
+        work.append(f"{processes} processes on the GPUs")
+    if busy is not None and busy > MAX_BUSY_PERCENT:
+        work.append(f"{busy:.0f} % of the cores busy")
+    return _Condition(", ".join(work) or "none", bool(work), 0.0 if processes else 1.0)
 
 
 def _unknown(section: Section, key: str) -> _Condition:

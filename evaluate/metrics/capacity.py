@@ -48,55 +48,66 @@ def capacity(device: Device | None, name: str | None = None) -> dict[str, Figure
 
     Unknown, with the reason, if the device is not known (`name` is its own name) or has no fp8.
     """
-    if device is None:
-        why = f"{name or 'the device'} is not known here, so its memory for a model is not"
-        return {use: unknown(MODELS, why) for use in BYTES_A_PARAMETER}
-    found = {
-        use: Figure(device.memory_gb / size, MODELS, f"{device.memory_gb:.4g} GB / {size} bytes a parameter")
-        for use, size in BYTES_A_PARAMETER.items()
-    }
-    if device.dense_fp8_tflops is None:
-        found |= {use: unknown(MODELS, f"{device.name} has no fp8") for use in found if "fp8" in use}
-    return found
+    sizes = {}
+    for use, size in BYTES_A_PARAMETER.items():
+        if device is None:
+            why = f"{name or 'the device'} is not known here, so its memory for a model is not"
+            sizes[use] = unknown(MODELS, why)
+        elif device.dense_fp8_tflops is None and "fp8" in use:
+            sizes[use] = unknown(MODELS, f"{device.name} has no fp8")
+        else:
+            how = f"{device.memory_gb:.4g} GB / {size} bytes a parameter"
+            sizes[use] = Figure(device.memory_gb / size, MODELS, how)
+    return sizes
 
 
 def micro_batch_that_would_fit(result: Result) -> Figure:
     """Return the largest micro batch that probably fits: at least the one that ran, at most all sequences of a rank."""
     peak, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
-    config, precision = result["training_config"], result["training_config"].get("precision")
+    config = result["training_config"]
     missing = [name for name in CONFIG.values() if config.get(name) is None]
-    if peak is None or not total or missing:
-        lacks = ["peak memory"] * (peak is None) + ["memory of the device"] * (not total) + missing
-        return unknown(SEQUENCES, f"not in the result: {', '.join(lacks)}")
+    if not total:
+        missing.insert(0, "memory of the device")
+    if peak is None:
+        missing.insert(0, "peak memory")
+    if missing:
+        return unknown(SEQUENCES, f"not in the result: {', '.join(missing)}")
     if result["framework"] not in FRAMEWORKS:
         return unknown(SEQUENCES, f"the memory of {result['framework']}'s states has no formula yet")
     try:
         fixed = _states_gb(result)
     except UnknownModelError as error:
         return unknown(SEQUENCES, str(error))
-    ran, share = config["micro_batch_size"], config["global_batch_size"] // config["dp"]
-    ranks = config["num_gpus"] if result["platform"] == "cpu" else 1
-    usable = usable_gb(total, result["platform"]) / ranks
+    # weights may be sharded or paged in a way that the formula does not know
     if peak <= fixed:
         return unknown(
             SEQUENCES,
             f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take, "
             "so one run does not tell what a sequence takes",
         )
-    a_sequence = (peak - fixed) / ran
-    fitting = [size for size in _divisors(share) if size >= ran and size * a_sequence <= usable - fixed]
+    ranks = config["num_gpus"] if result["platform"] == "cpu" else 1  # all ranks of a CPU share its memory
+    usable = usable_gb(total, result["platform"]) / ranks
+    ran, sequences = config["micro_batch_size"], config["global_batch_size"] // config["dp"]
+    of_a_sequence = (peak - fixed) / ran
+    # what ran did fit, whatever the formula says
+    fitting = ran
+    for size in _divisors(sequences):
+        if size * of_a_sequence <= usable - fixed:
+            fitting = max(fitting, size)
     how = (
         f"estimate from one run: ({usable:.4g} of {total / ranks:.4g} GB - {fixed:.3g} GB of weights, gradients and "
-        f"{precision} states) / {a_sequence:.3g} GB a sequence, a divisor of the {share} sequences of a rank"
+        f"{config['precision']} states) / {of_a_sequence:.3g} GB a sequence, "
+        f"a divisor of the {sequences} sequences of a rank"
     )
-    return Figure(float(max(fitting, default=ran)), SEQUENCES, how)
+    return Figure(float(fitting), SEQUENCES, how)
 
 
 def _divisors(number: int) -> Iterator[int]:
     """Yield the divisors of a number, in the time that its square root takes."""
     for small in range(1, math.isqrt(number) + 1):
         if number % small == 0:
-            yield from (small, number // small)
+            yield small
+            yield number // small
 
 
 def _states_gb(result: Result) -> float:
@@ -110,7 +121,10 @@ def _states_gb(result: Result) -> float:
 def spec_of(result: Result) -> ModelSpec:
     """Return the model that ran; raise UnknownModelError."""
     layers = result["resolved_config"].get("num_layers")
-    return get(result["model"], result["model_size"], **({"proxy_layers": layers} if layers else {}))
+    if layers:
+        # MODEL_SIZE=proxy has any number of layers
+        return get(result["model"], result["model_size"], proxy_layers=layers)
+    return get(result["model"], result["model_size"])
 
 
 @cache

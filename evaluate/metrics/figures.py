@@ -102,36 +102,55 @@ def quotient(above: Figure, below: Figure, unit: str, how: str, factor: float = 
 
 def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
     """Return the metrics that any run of any system has: section title -> key -> name in words."""
-    figures = [item for side in runs for one in side for item in one.items()]
-    present = dict.fromkeys(key for key, one in figures if key not in WHERE_IT_APPLIES or one.value is not None)
+    present: dict[str, None] = {}
+    for side in runs:
+        for metrics in side:
+            for key, figure in metrics.items():
+                if key not in WHERE_IT_APPLIES or figure.value is not None:
+                    # a dictionary keeps the order of the metrics, which a set would lose
+                    present[key] = None
     if "step_time_mean" in present:
-        present.pop("step_time", None)
-    named = {name: {key: text for key, text in keys.items() if key in present} for name, keys in NAMES.items()}
-    listed = {key for keys in NAMES.values() for key in keys}
-    named["Other"] = {key: key.replace("_", " ") for key in present if key not in listed}
-    return {name: keys for name, keys in named.items() if keys}
+        present.pop("step_time", None)  # the same figure
+    named = {}
+    for section, names in NAMES.items():
+        named[section] = {key: text for key, text in names.items() if key in present}
+        for key in names:
+            present.pop(key, None)
+    named["Other"] = {key: key.replace("_", " ") for key in present}
+    return {section: names for section, names in named.items() if names}
 
 
 def combined(figures: Sequence[Figure | None]) -> Figure:
     """Return the median over runs with all its formulas; unknown if no run has a value."""
-    known = [figure for figure in figures if figure is not None and figure.value is not None]
-    lacking = [figure for figure in figures if figure is None or figure.value is None]
-    missing = "; ".join(_alike(NOT_WORKED_OUT if figure is None else figure.how for figure in lacking))
-    unit = next((figure.unit for figure in (*known, *figures) if figure is not None), "")
-    if not known:
+    unit, values, formulas, reasons = "", [], [], []
+    for figure in figures:
+        if figure is None:
+            reasons.append(NOT_WORKED_OUT)
+            continue
+        if figure.value is None:
+            reasons.append(figure.how)
+        else:
+            values.append(figure.value)
+            formulas.append(figure.how)
+        unit = unit or figure.unit
+    missing = "; ".join(_alike(reasons))
+    if not values:
         return unknown(unit, missing)
-    how = "; or ".join(_alike(figure.how for figure in known))
-    if lacking:
-        how += f"; unknown in {len(lacking)} of {len(figures)} runs: {missing}"
-    return Figure(statistics.median(figure.value for figure in known if figure.value is not None), unit, how)
+    how = "; or ".join(_alike(formulas))
+    if reasons:
+        how += f"; unknown in {len(reasons)} of {len(figures)} runs: {missing}"
+    return Figure(statistics.median(values), unit, how)
 
 
 def _alike(texts: Iterable[str]) -> Iterator[str]:
     """Yield the distinct texts; texts that differ in whole numbers only become one with `smallest to largest`."""
-    found: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
+    numbers_of: dict[tuple[str, ...], list[list[int]]] = {}
     for text in dict.fromkeys(texts):
-        found.setdefault(tuple(_NUMBER.split(text)), []).append(tuple(map(int, _NUMBER.findall(text))))
-    for (first, *words), numbers in found.items():
-        ends = [(min(column), max(column)) for column in zip(*numbers, strict=True)]
-        shown = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
-        yield first + "".join(number + word for number, word in zip(shown, words, strict=True))
+        between = tuple(_NUMBER.split(text))
+        numbers_of.setdefault(between, []).append([int(number) for number in _NUMBER.findall(text)])
+    for (text, *words), numbers in numbers_of.items():
+        for column, following in zip(zip(*numbers, strict=True), words, strict=True):
+            low, high = min(column), max(column)
+            text += str(low) if low == high else f"{low} to {high}"
+            text += following
+        yield text

@@ -35,6 +35,7 @@ def critical_value(level: Numbers, variances: tuple[Numbers, Numbers], degrees: 
     share = variances[0] / (variances[0] + variances[1])
     cochran = share * _quantile(degrees[0], level) + (1 - share) * _quantile(degrees[1], level)
     satterthwaite = _quantile(degrees_of_freedom(variances, degrees), level)
+    # 0 for equal degrees of freedom, near 1 if one side has far fewer
     weight = 1 - np.minimum(*degrees) / np.maximum(*degrees)
     return weight * cochran + (1 - weight) * satterthwaite
 
@@ -49,6 +50,7 @@ def p_value(difference: float, variances: tuple[float, float], degrees: tuple[fl
     """Return the level at which a difference is just significant, 1e-100 or more; `variances` are not both 0."""
     statistic = abs(difference) / float(np.sqrt(sum(variances)))
     low, high = LEAST_LOG_P, 0.0
+    # the critical value has no inverse in closed form, and falls with the level
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         if critical_value(float(np.exp(middle)), variances, degrees) > statistic:

@@ -36,25 +36,32 @@ class Probes:
         precision = str(format_of(result))
         probe = self.nearest(result, precision)
         if probe is None:
-            of_host = [
-                str(mismatch(one, result, precision)) for one in self.found if one.host == result["provenance"]["host"]
-            ]
-            return unknown(UNIT, "; ".join((*of_host, *self.errors)) or NONE_MEASURED)
+            reasons = []
+            for other in self.found:
+                # probes of other machines are no news
+                if other.host == result["provenance"]["host"]:
+                    reasons.append(str(mismatch(other, result, precision)))
+            return unknown(UNIT, "; ".join([*reasons, *self.errors]) or NONE_MEASURED)
+        how = f"best of {probe.path.name}, measured {probe.started:%Y-%m-%d %H:%M} UTC"
         ranks = sharing(result)
-        shared = f", shared by {ranks} ranks" if ranks > 1 else ""
-        how = f"best of {probe.path.name}, measured {probe.started:%Y-%m-%d %H:%M} UTC{shared}"
+        if ranks > 1:
+            how += f", shared by {ranks} ranks"
         return Figure(probe.rates[precision].best_tflops / ranks, UNIT, how)
 
     def nearest(self, result: Result, precision: str | None = None) -> Probe | None:
-        """Return the probe of the device of a result that is nearest in time; None without one that has a rate of
-        `precision`, where one is named."""
+        """Return the probe that applies to a result and is nearest in time; None if none does.
+
+        If a precision is named, the probe must have measured its rate.
+        """
         return nearest(result, [one for one in self.found if mismatch(one, result, precision) is None])
 
 
 def nearest(result: Result, found: Sequence[Dated]) -> Dated | None:
     """Return the probe or profile that is nearest in time to a result; None without any."""
     began = moment_of(result)
-    return min(found, key=lambda one: abs(one.started - began) if began else timedelta(), default=None)
+    if began is None:
+        return found[0] if found else None
+    return min(found, key=lambda one: abs(one.started - began), default=None)
 
 
 def sharing(result: Result) -> int:
@@ -76,32 +83,32 @@ def measured_rate(result: Result) -> Figure:
 
 def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str | None:
     """Return the reason why a probe does not apply to a result, or lacks a rate; None if it applies."""
-    name, apart, began = probe.path.name, _other_device(probe, result), moment_of(result)
-    away = abs(probe.started - began) if began else timedelta()
-    reasons = {
-        f"{name} is of another device: {apart}": apart,
-        f"{name} has no rate of {precision}: {probe.reasons.get(str(precision), 'not measured')}": (
-            precision is not None and precision not in probe.rates
-        ),
-        f"{name} was measured while {probe.other_work}; measure again": probe.other_work,
-        "the result does not say when it was started": began is None,
-        f"{name} was measured {away.days} days from the run, wanted {LONGEST_APART.days} at most": away > LONGEST_APART,
-    }
-    return next((reason for reason, applies in reasons.items() if applies), None)
+    name, other_device, began = probe.path.name, _other_device(probe, result), moment_of(result)
+    if other_device:
+        return f"{name} is of another device: {other_device}"
+    # a device may lack the precision, and says why
+    if precision is not None and precision not in probe.rates:
+        return f"{name} has no rate of {precision}: {probe.reasons.get(precision, 'not measured')}"
+    # a busy device reaches less than it can
+    if probe.other_work:
+        return f"{name} was measured while {probe.other_work}; measure again"
+    if began is None:
+        return "the result does not say when it was started"
+    away = abs(probe.started - began)
+    if away > LONGEST_APART:
+        return f"{name} was measured {away.days} days from the run, wanted {LONGEST_APART.days} at most"
+    return None
 
 
 def _other_device(probe: Probe, result: Result) -> str:
     """Return in what a probe's device is another than that of a result; empty if it is the same."""
     info = result["gpu_info"]
-    apart = [
-        f"{what} {ours!r}, the result's is {theirs!r}"
-        for what, ours, theirs in (
-            ("platform", probe.platform, result["platform"]),
-            ("machine", probe.host, result["provenance"]["host"]),
-            ("device", probe.device_name, info["device_name"]),
-        )
-        if ours != theirs
-    ]
+    rows = (
+        ("platform", probe.platform, result["platform"]),
+        ("machine", probe.host, result["provenance"]["host"]),
+        ("device", probe.device_name, info["device_name"]),
+    )
+    apart = [f"{name} {ours!r}, the result's is {theirs!r}" for name, ours, theirs in rows if ours != theirs]
     memory = info["total_memory_gb"]
     if probe.total_memory_gb and memory and abs(probe.total_memory_gb / memory - 1) > MEMORY_TOLERANCE:
         apart.append(f"memory {probe.total_memory_gb:g} GB, the result's is {memory:g} GB")

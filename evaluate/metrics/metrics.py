@@ -64,52 +64,55 @@ def metrics(
 def device_of(result: Result) -> Device | None:
     """Return the known device that a result names; None if it cannot be identified for certain."""
     gpu = result["gpu_info"]
-    return find_device(gpu["device_name"], gpu["total_memory_gb"], gpu["gpu_cores"]) if gpu["device_name"] else None
+    if not gpu["device_name"]:
+        return None
+    return find_device(gpu["device_name"], gpu["total_memory_gb"], gpu["gpu_cores"])
 
 
 def last_loss(result: Result) -> float:
     """Return the mean loss over the last tenth of the steps, nats per token."""
     losses = result["loss_values"]
-    return statistics.fmean(losses[-max(1, len(losses) // LAST_PART) :])
+    count = max(1, len(losses) // LAST_PART)
+    return statistics.fmean(losses[-count:])
 
 
 def flops_per_token(result: Result, *, causal: bool) -> Figure:
     """Return the floating-point operations of the model for one token, forward and backward, in FLOP."""
-    resolved, formula = result["resolved_config"], FORMULA_CAUSAL if causal else FORMULA_FULL
+    resolved = result["resolved_config"]
+    formula = FORMULA_CAUSAL if causal else FORMULA_FULL
     try:
         spec = spec_of(result)
     except UnknownModelError as error:
         return unknown("FLOP", str(error))
     if resolved.get("vocab_size") is not None:
+        # frameworks pad the vocabulary, and the padding is multiplied too
         spec = replace(spec, vocab_size=resolved["vocab_size"])
     if spec.num_experts:
+        # a token passes through its own experts only
         formula = formula.replace("6N", "6N_active")
     return Figure(spec.flops_per_token(result["training_config"]["sequence_length"], causal), "FLOP", formula)
 
 
 def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
-    quantiles = statistics.quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 19
-    values = {
-        "mean": mean,
-        "median": statistics.median(times),
-        "min": min(times),
-        "max": max(times),
-        "p5": quantiles[0],
-        "p95": quantiles[-1],
-    }
-    found = {
-        f"step_time_{name}": Figure(value, "s", f"{name} of {len(times)} steady steps")
-        for name, value in values.items()
-    }
-    how = "standard deviation (n - 1)"
-    spread = unknown("s", "one steady step has no spread")
+    values = {"mean": mean, "median": statistics.median(times), "min": min(times), "max": max(times)}
+    why = "one steady step has no spread"
+    spread, variation = unknown("s", why), unknown("%", why)
+    values["p5"] = values["p95"] = mean
     if len(times) > 1:
-        spread = Figure(math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1), "s", f"{how} between steps")
+        twentieths = statistics.quantiles(times, n=20, method="inclusive")
+        values["p5"], values["p95"] = twentieths[0], twentieths[-1]
+        deviation = math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1)
+        how = "standard deviation (n - 1)"
+        spread = Figure(deviation, "s", f"{how} between steps")
+        variation = Figure(100 * deviation / mean, "%", f"{how} / mean, between steps")
+    found = {}
+    for name, value in values.items():
+        found[f"step_time_{name}"] = Figure(value, "s", f"{name} of {len(times)} steady steps")
     return found | {
         "step_time": found["step_time_mean"],
         "steps_per_second": Figure(1 / mean, "steps/s", "1 / mean steady step time"),
         "step_time_std": spread,
-        "step_time_cv": spread.map(lambda deviation: 100 * deviation / mean, "%", f"{how} / mean, between steps"),
+        "step_time_cv": variation,
     }
 
 
@@ -136,8 +139,10 @@ def utilisation(result: Result) -> dict[str, Figure]:
 
 
 def fullest_expert(result: Result) -> dict[str, Figure]:
-    """Return the share of a step's tokens that its fullest expert had, the mean over all steps; empty where the routers
-    of a mixture of experts were not watched. The GPU of the fullest expert is the last to finish a layer."""
+    """Return the mean share of a step's tokens in its fullest expert; empty if the routers were not watched.
+
+    The GPU of the fullest expert is the last to finish a layer, so this share bounds the speed.
+    """
     found = result.get("experts") or {}
     shares = [share for share in found.get("fullest_share") or () if share is not None]
     if not shares or not found.get("tokens"):
@@ -148,24 +153,30 @@ def fullest_expert(result: Result) -> dict[str, Figure]:
 
 
 def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
-    measured, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
+    memory, total = result["memory_metrics"], result["gpu_info"]["total_memory_gb"]
     why = "peak or total memory is not in the result"
-    how = f"peak allocated ({result['memory_metrics']['source']}) / memory that the device reports"
-    sizes = capacity(device, result["gpu_info"]["device_name"])
-    return {
-        "memory_used": quotient(Figure(measured, "GB", why), Figure(total or None, "GB", why), "%", how, 100),
+    how = f"peak allocated ({memory['source']}) / memory that the device reports"
+    peak = Figure(memory["peak_memory_allocated_gb"], "GB", why)
+    found = {
+        "memory_used": quotient(peak, Figure(total or None, "GB", why), "%", how, 100),
         "micro_batch_that_would_fit": micro_batch_that_would_fit(result),
-        **{f"capacity_{use.replace(' ', '_')}": figure for use, figure in sizes.items()},
     }
+    for use, figure in capacity(device, result["gpu_info"]["device_name"]).items():
+        found[f"capacity_{use.replace(' ', '_')}"] = figure
+    return found
 
 
 def _energy(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
     energy = result["energy_metrics"]
     joules = energy["joules_per_token"]
-    why = energy.get("reasons", {}).get("joules_per_token", "no energy")
-    source = str(energy["source"]) + ("" if NOT_THE_WALL in str(energy["source"]) else f" ({NOT_THE_WALL})")
-    how = f"measured: {source}, {energy['interval']}" if joules else f"not measured: {why}"
-    measured = Figure(joules or None, "J", how)
+    if joules:
+        source = str(energy["source"])
+        if NOT_THE_WALL not in source:
+            source += f" ({NOT_THE_WALL})"
+        measured = Figure(joules, "J", f"measured: {source}, {energy['interval']}")
+    else:
+        why = energy.get("reasons", {}).get("joules_per_token", "no energy")
+        measured = unknown("J", f"not measured: {why}")
     tokens = measured.map(lambda value: 1 / value, "tokens/J", measured.how)
     whole = f"joules a token x 1e12 tokens / {JOULES_IN_A_MWH:g} J in a MWh; {measured.how}"
     at_least = unknown("tokens/J", "the board power of this device is not known")

@@ -48,13 +48,17 @@ class Kind:
     @property
     def full_name(self) -> str:
         """The name of the board with its partition; empty if unknown."""
-        return " ".join(filter(None, (self.name, f"({self.text})" if self.name and self.text else "")))
+        if self.name and self.text:
+            return f"{self.name} ({self.text})"
+        return self.name or ""
 
     @property
     def text(self) -> str:
         """The partition in words: `CPX/NPS4, 1/8 of a device`; empty for a whole device in its usual mode."""
-        share = "" if self.is_whole else f"1/{self.parts} of a device" if self.parts else "part of a device"
-        return ", ".join(part for part in (self.mode, share) if part)
+        if self.is_whole:
+            return self.mode
+        share = f"1/{self.parts} of a device" if self.parts else "part of a device"
+        return f"{self.mode}, {share}" if self.mode else share
 
 
 def kind_of(result: Result) -> Kind:
@@ -64,24 +68,29 @@ def kind_of(result: Result) -> Kind:
     if not name:
         return Kind(None)
     bare = _MODE.sub("", _SLICE.sub("", name)).strip(" ()/,")
-    memory = info["total_memory_gb"]
-    by_size = find_device(name, memory, info["gpu_cores"]) or find_device(name, memory)
-    board = by_size or named(bare) or named(bare.removesuffix(" VF"))
+    memory, cores = info["total_memory_gb"], info["gpu_cores"]
+    # a partition has less memory and fewer cores than its board, so that only the name may identify it
+    board = find_device(name, memory, cores) or find_device(name, memory)
+    board = board or named(bare) or named(bare.removesuffix(" VF"))
     parts, mode = _stated(name, str((result.get("conditions") or {}).get("partition") or ""))
-    found = _by_size(board, memory, info["gpu_cores"])
-    if found != 1 and parts in (1, None):
-        parts = found
-    if board and board.torch_devices_per_board > 1 and not mode:
+    by_size = _by_size(board, memory, cores)
+    if by_size != 1 and parts in (1, None):
+        parts = by_size
+    if board is None:
+        return Kind(bare, mode, parts)
+    if board.torch_devices_per_board > 1 and not mode:
         mode = f"one of {board.torch_devices_per_board} dies"
-    is_part = board and memory and memory < board.memory_gb and parts != 1
-    size = f"{memory:.3g} of {board.memory_gb:.4g} GB" if board and is_part else ""
-    return Kind(board.name if board else bare, mode, parts, size)
+    size = ""
+    if memory and memory < board.memory_gb and parts != 1:
+        size = f"{memory:.3g} of {board.memory_gb:.4g} GB"
+    return Kind(board.name, mode, parts, size)
 
 
 def _stated(name: str, recorded: str) -> tuple[int | None, str]:
     """Return the number of partitions of a board and the mode, as the name or the recorded conditions have them."""
-    if found := _SLICE.search(name):
-        return None, f"MIG {found[1]}".strip()
+    slice_of_board = _SLICE.search(name)
+    if slice_of_board:
+        return None, f"MIG {slice_of_board[1]}".strip()
     if recorded.casefold() == "enabled":  # a framework can only use a slice of such a board
         return None, "MIG"
     mode = _MODE.search(name) or _MODE.search(recorded)
@@ -97,11 +106,15 @@ def _by_size(board: Device | None, memory: float | None, cores: int | None) -> i
     """Return how many devices of this memory and these cores make the board; None if no whole number does."""
     if board is None:
         return 1
+    counts = range(2, MOST_PARTS + 1)
     if memory and memory < MEMORY_TOLERANCE[0] * board.memory_gb:
         low, high = (limit * board.memory_gb / memory for limit in MEMORY_TOLERANCE)
-        return next((count for count in range(2, MOST_PARTS + 1) if low <= count <= high), None)
-    shares = ((count, cores * count / board.cores) for count in range(2, MOST_PARTS + 1) if cores)
-    return next((count for count, share in shares if abs(share - 1) <= CORES_TOLERANCE / count), 1)
+        return next((count for count in counts if low <= count <= high), None)
+    if cores:
+        for count in counts:
+            if abs(cores * count / board.cores - 1) <= CORES_TOLERANCE / count:
+                return count
+    return 1
 
 
 # The dense peak that a run is measured against: that of its device and of the precision of its matrix multiplies.
@@ -120,8 +133,9 @@ def format_of(result: Result) -> str | None:
     The recipe that was read back comes before the one that was asked for.
     """
     asked, resolved = result["training_config"], result["resolved_config"]
-    recipe, precision = resolved.get("fp8_recipe") or asked.get("fp8_recipe"), asked["precision"]
-    return str(recipe) if precision == "fp8" and recipe in FOUR_BITS else precision
+    recipe = resolved.get("fp8_recipe") or asked.get("fp8_recipe")
+    is_of_four_bits = asked["precision"] == "fp8" and recipe in FOUR_BITS
+    return str(recipe) if is_of_four_bits else asked["precision"]
 
 
 def dense_peak(result: Result, device: Device | None) -> Figure:

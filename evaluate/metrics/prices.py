@@ -11,13 +11,11 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from operator import mul, truediv
 from pathlib import Path
 from typing import Any
 
-from evaluate.metrics.figures import Figure, unknown
-from utils.errors import quoted, shortened
+from evaluate.metrics.figures import Figure, quotient, unknown
+from utils.errors import counted, quoted, shortened
 from utils.hardware.devices import Device
 from utils.input_files import InputFileError, json_of
 from utils.results.schema import Result
@@ -76,15 +74,17 @@ def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
     """Return the content of a table with these prices, all of one currency; None if there are no prices."""
     if not table:
         return None
-    return {
-        "currency": next(iter(table.values())).currency,
-        "prices": {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()},
-    }
+    prices = {}
+    for name, price in table.items():
+        prices[name] = {"price": price.amount, "date": price.date, "source": price.source}
+    return {"currency": next(iter(table.values())).currency, "prices": prices}
 
 
 def _price(name: str, entry: dict[str, Any], currency: str) -> Price:
     amount = entry["price"]
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not LOWEST <= amount <= HIGHEST:
+    # true is a number to Python, and no price
+    is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+    if not is_number or not LOWEST <= amount <= HIGHEST:
         raise ValueError(
             f"price of {shortened(name)}: got {quoted(amount)}, wanted a number from {LOWEST:g} to {HIGHEST:g}"
         )
@@ -93,24 +93,26 @@ def _price(name: str, entry: dict[str, Any], currency: str) -> Price:
 
 def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Mapping[str, Price]) -> dict[str, Figure]:
     """Return days and money for TOKEN_BUDGETS on `gpus` GPUs; money is unknown if the table has no price."""
-    on_gpus = f"tokens / tokens/s, on {gpus} device{'' if gpus == 1 else 's'}"
     price = prices.get(device.name) if device else None
-    money = price.currency if price else "USD"
-    how = f"{price}; {SENSITIVITY:.0%} more or less of the price is as much of the cost"
-    missing = f"no price of {device.name if device else 'this device'} in the table; pass one with --prices"
-    hour = Figure(price.amount * gpus, f"{money}/h", how) if price else unknown(f"{money}/h", missing)
-    a_second = hour.map(lambda cost: cost / HOUR_SECONDS, f"{money}/s", how)
-    a_price = partial(truediv, tokens_per_second)
-    seconds = {name: count / tokens_per_second for name, count in TOKEN_BUDGETS.items()}
-    return {
-        **{
-            f"time_to_{name}_tokens": Figure(s / DAY_SECONDS, "days", f"{name} {on_gpus}")
-            for name, s in seconds.items()
-        },
-        "tokens_per_dollar": a_second.map(a_price, f"tokens/{money}", how),
-        "tokens_per_second_per_dollar_hour": hour.map(a_price, f"tokens/s for {money}/h", how),
-        **{f"cost_of_{name}_tokens": a_second.map(partial(mul, one), money, how) for name, one in seconds.items()},
+    currency = price.currency if price else "USD"
+    if price:
+        how = f"{price}; {SENSITIVITY:.0%} more or less of the price is as much of the cost"
+        hour = Figure(price.amount * gpus, f"{currency}/h", how)
+    else:
+        how = f"no price of {device.name if device else 'this device'} in the table; pass one with --prices"
+        hour = unknown(f"{currency}/h", how)
+    second = hour.map(lambda cost: cost / HOUR_SECONDS, f"{currency}/s", how)
+    rate = Figure(tokens_per_second, "tokens/s", "")
+    found = {
+        "tokens_per_dollar": quotient(rate, second, f"tokens/{currency}", how),
+        "tokens_per_second_per_dollar_hour": quotient(rate, hour, f"tokens/s for {currency}/h", how),
     }
+    for name, tokens in TOKEN_BUDGETS.items():
+        seconds = tokens / tokens_per_second
+        on_gpus = f"{name} tokens / tokens/s, on {counted(gpus, 'device')}"
+        found[f"time_to_{name}_tokens"] = Figure(seconds / DAY_SECONDS, "days", on_gpus)
+        found[f"cost_of_{name}_tokens"] = Figure(second.value and second.value * seconds, currency, how)
+    return found
 
 
 def time_to_loss(result: Result, target: float | None) -> Figure:
@@ -120,6 +122,7 @@ def time_to_loss(result: Result, target: float | None) -> Figure:
     losses, times = result["loss_values"], result["step_times"]
     if None in losses:
         return unknown("s", "the result does not hold its losses")
+    # all steps count, also the slow first ones: a user waits for them too
     for end in range(LOSS_WINDOW, len(losses) + 1):
         window = losses[end - LOSS_WINDOW : end]
         if statistics.fmean(window) <= target:
@@ -133,6 +136,7 @@ def time_to_mlperf_target(result: Result, tokens_per_second: float) -> Figure:
     config = result["training_config"]
     samples = MLPERF_SAMPLES.get(config["global_batch_size"])
     work = (result["model"], result["model_size"], config["sequence_length"], config["precision"])
+    # another batch, length or precision needs another number of samples
     if work != ("llama", "full", MLPERF_SEQUENCE_LENGTH, "bf16") or not samples:
         sizes = ", ".join(map(str, MLPERF_SAMPLES))
         return unknown("min", f"its convergence points are of Llama 3.1 8B in bf16, SL 8192, GBS {sizes}")

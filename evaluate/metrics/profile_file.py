@@ -69,74 +69,95 @@ def parse(content: Any, path: Path) -> Profile:
     if not isinstance(content, dict) or content.get("profile_version") != VERSION:
         raise ProfileError(f"{path}: no profile of version {VERSION}; run the job again with PROFILING=true")
     found = checked(content, str(path), ProfileError, _KEYS)
-    steps, reasons = found["steps"], found["reasons"]
-    of_steps = checked(
-        content,
-        str(path),
-        ProfileError,
-        {
-            "profiled_step_seconds": Wanted(
-                lambda one: isinstance(one, list) and len(one) == len(steps) and all(map(ABOVE_ZERO.is_good, one)),
-                f"the seconds of {len(steps)} steps",
-                lambda one: tuple(map(float, one)),
-            ),
-            "unprofiled_step_seconds": Wanted(
-                lambda one: ABOVE_ZERO.is_good(one) or (one is None and "unprofiled_step_seconds" in reasons),
-                "seconds, or null with a reason",
-                lambda one: None if one is None else float(one),
-            ),
-        },
-    )
+    count, reasons = len(found["steps"]), found["reasons"]
+
+    def are_seconds(value: Any) -> bool:
+        return isinstance(value, list) and len(value) == count and all(map(ABOVE_ZERO.is_good, value))
+
+    def are_seconds_or_unknown(value: Any) -> bool:
+        is_explained = value is None and "unprofiled_step_seconds" in reasons
+        return is_explained or bool(ABOVE_ZERO.is_good(value))
+
+    of_steps = {
+        "profiled_step_seconds": Wanted(are_seconds, f"the seconds of {count} steps", _as_seconds),
+        "unprofiled_step_seconds": Wanted(are_seconds_or_unknown, "seconds, or null with a reason", _as_known_seconds),
+    }
+    found |= checked(content, str(path), ProfileError, of_steps)
     traces = _traces(found.pop("traces"), f"{path}: traces", found["ranks"], reasons)
-    return Profile(path=path, started=found.pop("started_utc"), traces=traces, **found, **of_steps)
+    return Profile(path=path, started=found.pop("started_utc"), traces=traces, **found)
 
 
-def _are_rising(found: Any, least: int) -> bool:
-    are_numbers = isinstance(found, list) and bool(found) and all(is_whole(one, least) for one in found)
-    return are_numbers and found == sorted(set(found))
+def _as_seconds(value: list[float]) -> tuple[float, ...]:
+    return tuple(map(float, value))
+
+
+def _as_known_seconds(value: float | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def _traces(found: dict[str, Any], where: str, ranks: tuple[int, ...], reasons: Mapping[str, str]) -> dict[int, Trace]:
     """Return the traces by rank; a name may not lead out of the folder of the profile."""
+    # a trace of a rank that was not traced is of another job
     if not set(found) <= set(map(str, ranks)):
         raise ProfileError(f"{where}: got {quoted(found)}, wanted a file and its digest by rank")
-    needed = [rank for rank in ranks if found.get(str(rank)) is not None or f"rank{rank}" not in reasons]
-    wanted = {
-        str(rank): Wanted(
-            _is_trace,
-            f"file rank{rank}.json.gz and its sha256, or none and a reason as rank{rank}",
-            lambda one: Trace(one["file"], one["sha256"]),
-        )
-        for rank in needed
-    }
+    wanted = {}
+    for rank in ranks:
+        # a rank has a trace or a reason, never neither
+        if found.get(str(rank)) is not None or f"rank{rank}" not in reasons:
+            text = f"file rank{rank}.json.gz and its sha256, or none and a reason as rank{rank}"
+            wanted[str(rank)] = Wanted(_is_trace, text, _as_trace)
     return {int(rank): trace for rank, trace in checked(found, where, ProfileError, wanted).items()}
 
 
 def _is_trace(found: Any) -> bool:
-    return (
-        isinstance(found, dict)
-        and TRACE_NAME.fullmatch(str(found.get("file"))) is not None
-        and is_digest(found.get("sha256"))
-    )
+    if not isinstance(found, dict) or not is_digest(found.get("sha256")):
+        return False
+    return TRACE_NAME.fullmatch(str(found.get("file"))) is not None
+
+
+def _as_trace(found: Mapping[str, str]) -> Trace:
+    return Trace(found["file"], found["sha256"])
+
+
+def _are_rising(found: Any, least: int) -> bool:
+    if not isinstance(found, list) or not found:
+        return False
+    return all(is_whole(number, least) for number in found) and found == sorted(set(found))
+
+
+def _are_steps(found: Any) -> bool:
+    return _are_rising(found, 1) and bool(found[-1] - found[0] < len(found))
+
+
+def _are_ranks(found: Any) -> bool:
+    return _are_rising(found, 0)
+
+
+def _are_reasons(found: Any) -> bool:
+    return isinstance(found, dict) and all(map(is_text, found.values()))
+
+
+def _are_settings(found: Any) -> bool:
+    return isinstance(found, dict) and bool(found)
+
+
+def _with_later_settings(found: Mapping[str, Any]) -> Any:
+    return with_later_settings({"training_config": dict(found)})["training_config"]
 
 
 _KEYS = {
     "platform": Wanted(PLATFORMS.__contains__, f"one of {', '.join(PLATFORMS)}"),
-    "reasons": Wanted(lambda found: isinstance(found, dict) and all(map(is_text, found.values())), "texts by key"),
-    "steps": Wanted(
-        lambda found: _are_rising(found, 1) and found[-1] - found[0] < len(found),
-        "the numbers of steps in a row, from 1",
-        tuple,
-    ),
-    "ranks": Wanted(lambda found: _are_rising(found, 0), "rising numbers of ranks, from 0, each once", tuple),
-    **dict.fromkeys(("framework", "model", "model_size", "host", "device_name"), TEXT),
+    "reasons": Wanted(_are_reasons, "texts by key"),
+    "steps": Wanted(_are_steps, "the numbers of steps in a row, from 1", tuple),
+    "ranks": Wanted(_are_ranks, "rising numbers of ranks, from 0, each once", tuple),
+    "framework": TEXT,
+    "model": TEXT,
+    "model_size": TEXT,
+    "host": TEXT,
+    "device_name": TEXT,
     "run": WHOLE,
     "started_utc": TIME,
-    "settings": Wanted(
-        lambda found: isinstance(found, dict) and bool(found),
-        "the training_config of the job",
-        lambda found: with_later_settings({"training_config": dict(found)})["training_config"],
-    ),
+    "settings": Wanted(_are_settings, "the training_config of the job", _with_later_settings),
     "traces": OBJECT,
 }
 """Keys whose rules do not depend on others."""

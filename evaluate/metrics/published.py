@@ -13,7 +13,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from evaluate.metrics.defaults import LEAST_PERCENT
 from evaluate.metrics.figures import Figure, unknown
@@ -53,7 +55,9 @@ class Published:
 
     def __str__(self) -> str:
         how = f"{METHODS[self.method]}, {GRADES[self.grade]}"
-        return f"{self.source}, {self.date} ({how}{f'; {self.note}' if self.note else ''})"
+        if self.note:
+            how += f"; {self.note}"
+        return f"{self.source}, {self.date} ({how})"
 
     def is_before(self, day: str) -> bool:
         """Check that it was published by a day (2025-11-18); True for an empty text, an unknown day."""
@@ -91,41 +95,82 @@ def table() -> tuple[Published, ...]:
 def tuning(side: Sequence[Result]) -> Tuning:
     """Compare the runs of a side, at least one, with the best published figure for their device and work."""
     works = {_work(result) for result in side}
-    rates = [rate for result in side if (rate := tokens_per_second_per_gpu(result)) is not None]
-    if len(works) > 1 or len(rates) < len(side):
-        several = "the runs of this side are not of one device, work and number of GPUs"
-        return Tuning(unknown("%", several if len(works) > 1 else "a run of this side has no steady step"), None, None)
-    ((device, model, size, precision, length, gpus, routing),) = works
-    rate = statistics.geometric_mean(rates)
-    work = f"{model} {size} in {precision}, SL {length}, on {gpus} x {device}"
-    work += f" with {routing} routing" if routing else ""
-    wanted = (device, model, size, precision, gpus, routing)
-    alike = [
-        one
-        for one in table()
-        if (one.device, one.model, "full", one.precision, one.gpus, one.routing) == wanted
-        and one.sequence_length in (length, None)
-    ]
-    first = min(filter(None, map(moment_of, side)), default=None)
-    day = f"{first:%Y-%m-%d}" if first else ""
-    usable = [one for one in alike if one.tokens_per_second_per_gpu and one.is_before(day)]
+    # the mean of two works could be compared with no figure
+    if len(works) > 1:
+        return _unknown("the runs of this side are not of one device, work and number of GPUs")
+    rates = [tokens_per_second_per_gpu(result) for result in side]
+    known = [rate for rate in rates if rate is not None]
+    if len(known) < len(rates):
+        return _unknown("a run of this side has no steady step")
+    (work,) = works
+    # as in a verdict
+    rate = statistics.geometric_mean(known)
+    if work.device is None:
+        return _unknown("the device is not known here, so no published figure can be used", rate)
+    alike = [figure for figure in table() if work.fits(figure)]
+    if not alike:
+        return _unknown(f"no figure of {work} is known to be published", rate)
+    day = _first_day(side)
+    usable, reasons = [], []
+    for figure in alike:
+        # a figure that came later was no mark to tune for
+        if not figure.is_before(day):
+            reasons.append(f"published after the runs: {figure}")
+        elif not figure.tokens_per_second_per_gpu:
+            reasons.append(str(figure))
+        else:
+            usable.append((figure.tokens_per_second_per_gpu, figure))
     if not usable:
-        why = "; ".join(f"{'' if one.is_before(day) else 'published after the runs: '}{one}" for one in alike)
-        reasons = {
-            "the device is not known here, so no published figure can be used": device is None,
-            f"no figure of {work} is known to be published": not alike,
-            f"no usable figure of {work} is published: {why}": True,
-        }
-        return Tuning(unknown("%", next(reason for reason, applies in reasons.items() if applies)), rate, None)
-    best = max(usable, key=lambda one: one.tokens_per_second_per_gpu or 0.0)
-    most = best.tokens_per_second_per_gpu or 0.0
+        return _unknown(f"no usable figure of {work} is published: {'; '.join(reasons)}", rate)
+    most, best = max(usable, key=itemgetter(0))
     age = best.age_months(day) if day else None
-    basis = f"{best}, {'age unknown' if age is None else f'{age} months before the runs'}"
+    basis = f"{best}, age unknown" if age is None else f"{best}, {age} months before the runs"
     how = f"mean tokens/s/GPU of the runs / {most:,.0f} tokens/s/GPU: {basis}"
     return Tuning(Figure(100 * rate / most, "%", how), rate, best, basis, age)
 
 
-def _work(result: Result) -> tuple[str | None, str, str, str, int, int, str | None]:
-    config, device, routing = result["training_config"], device_of(result), result["resolved_config"].get("routing")
-    model = (device.name if device else None, result["model"], result["model_size"])
-    return *model, str(format_of(result)), config["sequence_length"], config["num_gpus"], routing
+def _unknown(reason: str, rate: float | None = None) -> Tuning:
+    return Tuning(unknown("%", reason), rate, None)
+
+
+def _first_day(side: Sequence[Result]) -> str:
+    """Return the day of the first run, such as 2025-11-18; empty if no run has a time."""
+    times = [moment_of(result) for result in side]
+    first = min(filter(None, times), default=None)
+    return f"{first:%Y-%m-%d}" if first else ""
+
+
+class _Work(NamedTuple):
+    """What a published figure must share with the runs of a side."""
+
+    device: str | None
+    model: str
+    model_size: str
+    precision: str
+    sequence_length: int
+    gpus: int
+    routing: str | None
+
+    def fits(self, figure: Published) -> bool:
+        """Return whether a figure is of this work; published figures are of models of full size."""
+        published = (figure.device, figure.model, "full", figure.precision, figure.gpus, figure.routing)
+        ours = (self.device, self.model, self.model_size, self.precision, self.gpus, self.routing)
+        return published == ours and figure.sequence_length in (self.sequence_length, None)
+
+    def __str__(self) -> str:
+        work = f"{self.model} {self.model_size} in {self.precision}, SL {self.sequence_length}"
+        work += f", on {self.gpus} x {self.device}"
+        return f"{work} with {self.routing} routing" if self.routing else work
+
+
+def _work(result: Result) -> _Work:
+    config, device = result["training_config"], device_of(result)
+    return _Work(
+        device.name if device else None,
+        result["model"],
+        result["model_size"],
+        str(format_of(result)),
+        config["sequence_length"],
+        config["num_gpus"],
+        result["resolved_config"].get("routing"),
+    )

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from utils.errors import counted
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
@@ -65,6 +66,7 @@ def of_result(result: Result) -> Steady | None:
     """Return the steady part of a result's steps; None if it has none, or a step time that no step can have."""
     times = result["step_times"]
     least = warmup_steps(len(times))
+    # a step of no time has no logarithm, and no GPU makes one
     if len(times) <= least or min(times) < SHORTEST_STEP_SECONDS:
         return None
     return find(tuple(times), least)
@@ -78,15 +80,21 @@ def step_times(result: Result) -> list[float]:
 
 def steps_text(results: Sequence[Result], opening: str = "steps ") -> str:
     """Return the steady steps by their numbers: `steps 11 to 100`, or each range with its number of runs."""
-    steady = (result["steps"][part.first :] for result in results if (part := of_result(result)))
-    ranges = Counter((steps[0], steps[-1]) for steps in steady)
+    ranges: Counter[tuple[int, int]] = Counter()
+    for result in results:
+        part = of_result(result)
+        if part:
+            ranges[result["steps"][part.first], result["steps"][-1]] += 1
     if not ranges:
         return "no steady steps"
     if len(ranges) > MOST_RANGES:
         firsts, lasts = zip(*ranges, strict=True)
         return f"{opening}from {min(firsts)} to {max(firsts)} on, of {max(lasts)}"
-    runs = {key: f" ({count} run{'' if count == 1 else 's'})" * (len(ranges) > 1) for key, count in ranges.items()}
-    return f"{opening}{', '.join(f'{first} to {last}{runs[first, last]}' for first, last in sorted(ranges))}"
+    texts = []
+    for (first, last), runs in sorted(ranges.items()):
+        text = f"{first} to {last}"
+        texts.append(f"{text} ({counted(runs, 'run')})" if len(ranges) > 1 else text)
+    return opening + ", ".join(texts)
 
 
 @lru_cache(maxsize=4096)  # validation, verdict and report all need the same run
@@ -100,19 +108,20 @@ def find(step_times: tuple[float, ...], least: int) -> Steady:
     starts = [0, *ends[:-1]]
     means = [float(cut[start:end].mean()) for start, end in zip(starts, ends, strict=True)]
     tail = len(means) - 1
+    # levels next to the last one that hardly differ from it belong to it
     while tail and abs(means[tail - 1] - means[-1]) <= EQUAL_LEVELS:
         tail -= 1
     is_short = len(logs) - starts[tail] < max(LEAST_STEPS, LEAST_SHARE * len(logs))
     first = 0 if is_short else starts[tail]
-    labels = {
-        NO_STEADY_STATE: is_short,
-        SLOW_DOWN: any(mean < means[-1] - EQUAL_LEVELS for mean in means[:tail]),
-        WARM_UP: tail > 0,
-        FLAT: True,
-    }
-    label = next(label for label, applies in labels.items() if applies)
+    if is_short:
+        label = NO_STEADY_STATE
+    elif any(mean < means[-1] - EQUAL_LEVELS for mean in means[:tail]):
+        label = SLOW_DOWN
+    else:
+        label = WARM_UP if tail else FLAT
     steady = logs[first:]
     low, high = np.quantile(steady, (0.25, 0.75))
+    # equal steps have no spread, and rounding is no outlier
     width = FENCE * max(high - low, 1e-9)
     outliers = np.flatnonzero((steady < low - width) | (steady > high + width)) + least + first
     return Steady(least + first, label, tuple(outliers.tolist()), _drift(steady))
@@ -124,8 +133,8 @@ def _drift(logs: Floats) -> float | None:
         return None
     parts = np.array_split(logs, min(DRIFT_BLOCKS, len(logs)))
     medians = np.array([statistics.median(part.tolist()) for part in parts])
-    lengths = np.array(list(map(len, parts)))
-    places = np.cumsum(lengths) - lengths / 2
+    lengths = np.array([len(part) for part in parts])
+    places = np.cumsum(lengths) - lengths / 2  # the middle of each block, in steps
     before, after = np.triu_indices(len(parts), 1)
     slope = float(np.median((medians[after] - medians[before]) / (places[after] - places[before])))
     return float(np.expm1(slope * len(logs)))
@@ -162,10 +171,14 @@ def segment_ends(values: Floats, shortest: int, penalty: float) -> list[int]:
     the variance of a value.
     """
     scale = penalty * np.log(len(values))
-    ends = _division(values, shortest, scale * (float(np.var(np.diff(values))) / 2 + 1e-12))
+    # half the variance of differences of neighbours is the variance of a value, whatever its level
+    variance = float(np.var(np.diff(values))) / 2 + 1e-12
+    ends = _division(values, shortest, scale * variance)
     if len(ends) == 1:
         return ends
+    # the first division shows how neighbours are correlated, which noise around one level only appears to be
     residuals = np.concatenate([part - part.mean() for part in np.split(values, ends[:-1])])
+    # what is left after the first division is the noise of a value
     power = float(residuals @ residuals) / len(values) + 1e-12
     return _division(values, shortest, scale * power * inflation(residuals))
 
@@ -177,15 +190,19 @@ def _division(values: Floats, shortest: int, penalty: float) -> list[int]:
     Processing Letters 12, 2005; PELT, Killick et al. 2012, finds the same). Time and memory grow with the square and
     the number of values: 2 ms for 500.
     """
-    count, centred = len(values), values - values.mean()
+    count = len(values)
+    centred = values - values.mean()
     sums = np.concatenate([[0.0], np.cumsum(centred)])
     squares = np.concatenate([[0.0], np.cumsum(centred**2)])
     lengths = np.arange(count, 0.0, -1.0)
-    best, start_of = np.full(count + 1, np.inf), np.zeros(count + 1, dtype=int)
-    best[0] = -penalty
+    best = np.full(count + 1, np.inf)
+    start_of = np.zeros(count + 1, dtype=int)
+    best[0] = -penalty  # the first segment is free
     for end in range(shortest, count + 1):
         starts = end - shortest + 1
-        costs = best[:starts] - squares[:starts] - (sums[end] - sums[:starts]) ** 2 / lengths[count - end :][:starts]
+        # the sum of squares of a segment around its mean: sum(x^2) - sum(x)^2 / length
+        means = (sums[end] - sums[:starts]) ** 2 / lengths[count - end :][:starts]
+        costs = best[:starts] - squares[:starts] - means
         start_of[end] = costs.argmin()
         best[end] = costs[start_of[end]] + squares[end] + penalty
     ends = [count]
@@ -220,5 +237,6 @@ def tokens_per_second(result: Result) -> float | None:
 
 def tokens_per_second_per_gpu(result: Result) -> float | None:
     """Return `tokens_per_second` over the number of GPUs (of ranks on a machine without GPUs)."""
-    rate, gpus = tokens_per_second(result), result["training_config"]["num_gpus"]
+    rate = tokens_per_second(result)
+    gpus: int | None = result["training_config"]["num_gpus"]
     return rate / gpus if rate is not None and gpus else None

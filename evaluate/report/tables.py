@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from utils import redact
-from utils.errors import in_one_line
+from utils.errors import counted as counted, in_one_line
 
 _GAP = "  "
 _UNBROKEN = 20
@@ -71,11 +71,6 @@ def number(value: float, digits: int = 4, flag: str = "") -> str:
     `flag` is one of Python's format specification: `+` for a sign before every number, `#` for zeros at its end.
     """
     return format(value, f"{flag},.0f" if abs(value) >= 1000 else f"{flag}.{digits}g").rstrip(".")
-
-
-def counted(count: int, what: str) -> str:
-    """Return `1 run`, `3 runs`."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def cut(text: str, characters: int = 60) -> str:

@@ -29,7 +29,8 @@ from evaluate.metrics.metrics import last_loss, utilisation
 from evaluate.metrics.steady import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
 from evaluate.timeline.states import state_of, versions_of
-from evaluate.verdict.side_names import device_name, telling
+from evaluate.verdict.side_names import device_name, layout_of, telling
+from evaluate.verdict.system import TRAITS, setting_of
 from utils.results.schema import Result
 from utils.settings.keys import in_results
 
@@ -37,11 +38,8 @@ SPEED, LOOP, MEMORY, LOSS = "tokens_per_second_per_gpu", "loop_over_steps", "pea
 """Quantities of a run: tokens a second and GPU over the steady steps; seconds of the training loop, which has a timer
 of its own, over those of its steps; peak allocated memory of the fullest rank; mean loss over the last tenth of the
 steps in nats per token, None if a loss is missing."""
-NOT_PART = ("seed", "dataset", "samples", "allow_repeat", "hf_kernels")
-"""Settings that two runs of a series may differ in; the data are compared by their hash, the kernels of hf by what was
-read back."""
-
-
+NOT_PART = ("seed", "dataset", "samples", "allow_repeat")
+"""Settings that two runs of a series may differ in; the data are compared by their hash."""
 HASH_CHARACTERS = 64
 """Of a SHA-256."""
 
@@ -143,16 +141,21 @@ def _run(entry: Entry, start: datetime, rate: float) -> Run:
 
 def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
     config = result["training_config"]
-    names = [place.key for place in in_results().values() if place.key not in NOT_PART]
+    # every setting of a result, and over it the layout and the traits of the system, which pairs and reports read too
+    settings: dict[str, Any] = {"num_gpus": config["num_gpus"]}
+    for place in in_results().values():
+        settings[place.key] = as_number(config.get(place.key))
+    settings |= layout_of(result)._asdict()
+    for trait, value in zip(TRAITS, setting_of(result).traits, strict=True):
+        settings[trait.key] = value
     key: dict[str, Any] = {
         **{name: result[name] for name in ("model", "model_size", "platform", "framework", "method")},
         "device": device_name(result),
         "host": machine_of(result),
         "label": result["label"],
         "source": result.get("source", "recorder"),
-        "num_gpus": config["num_gpus"],
-        **{name: as_number(config.get(name)) for name in names},
-        **{name: result["resolved_config"].get(name) for name in ("parameter_count", "hf_kernels")},
+        **{name: value for name, value in settings.items() if name not in NOT_PART},
+        "parameter_count": result["resolved_config"].get("parameter_count"),
         "data": result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}",
     }
     return {name: value for name, value in key.items() if name not in join}

@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,70 +92,74 @@ def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Esti
     1 for none: the number of layouts from which the fastest was taken, times AUTO_SELECTION or ADDED_SELECTION. The
     level of the interval is divided by it and the p-value multiplied (Bonferroni).
     """
-    sides = [_by_machine(a), _by_machine(b)]
-    is_general = min(map(len, sides)) > 1
-    spreads = tuple(_spread(side, is_general) for side in sides)
-    means = [statistics.fmean(map(_mean, side)) for side in sides]
-    difference = means[1] - means[0]
-    without = tuple((place, why) for place, why in enumerate(map(_why_no_spread, (a, b), spreads)) if why)
-    low = high = p_value = degrees = None
-    if not without and spreads[0] and spreads[1]:
-        variances = spreads[0].variance, spreads[1].variance
-        freedom = spreads[0].degrees, spreads[1].degrees
-        half = float(intervals.critical_value(INTERVAL_LEVEL / selection, variances, freedom)) * math.sqrt(
-            sum(variances)
-        )
-        low, high = _exp(difference - half), _exp(difference + half)
-        p_value = min(1.0, selection * intervals.p_value(difference, variances, freedom))
-        degrees = float(intervals.degrees_of_freedom(variances, freedom))
-    return Estimate(
+    machines_a, machines_b = _by_machine(a), _by_machine(b)
+    is_general = len(machines_a) > 1 and len(machines_b) > 1
+    spread_a, spread_b = _spread(machines_a, is_general), _spread(machines_b, is_general)
+    difference = _level(machines_b) - _level(machines_a)
+    found = Estimate(
         ratio=_exp(difference),
-        low=low,
-        high=high,
-        p_value=p_value,
-        degrees_of_freedom=degrees,
-        scope=THESE_RUNS if without else PRODUCTS if is_general else THESE_MACHINES,
+        low=None,
+        high=None,
+        p_value=None,
+        degrees_of_freedom=None,
+        scope=PRODUCTS if is_general else THESE_MACHINES,
         runs=(len(a), len(b)),
-        machines=(len(sides[0]), len(sides[1])),
-        spreads=(spreads[0], spreads[1]),
+        machines=(len(machines_a), len(machines_b)),
+        spreads=(spread_a, spread_b),
         selection=selection,
-        sides_without_spread=without,
+    )
+    reasons = enumerate((_why_no_spread(a, spread_a), _why_no_spread(b, spread_b)))
+    without = tuple((side, why) for side, why in reasons if why)
+    if without or spread_a is None or spread_b is None:
+        return replace(found, scope=THESE_RUNS, sides_without_spread=without)
+    # from here on each side has a spread of its own; none is ever borrowed
+    variances, degrees = (spread_a.variance, spread_b.variance), (spread_a.degrees, spread_b.degrees)
+    critical = float(intervals.critical_value(INTERVAL_LEVEL / selection, variances, degrees))
+    half = critical * math.sqrt(sum(variances))
+    return replace(
+        found,
+        low=_exp(difference - half),
+        high=_exp(difference + half),
+        p_value=min(1.0, selection * intervals.p_value(difference, variances, degrees)),
+        degrees_of_freedom=float(intervals.degrees_of_freedom(variances, degrees)),
     )
 
 
 def level(runs: Sequence[Run]) -> float:
     """Return the throughput of a side: the geometric mean of its runs, or of its machines, as in a ratio."""
-    return _exp(statistics.fmean(map(_mean, _by_machine(runs))))
+    return _exp(_level(_by_machine(runs)))
 
 
 def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> tuple[str, str]:
-    """Return the word on b against a, and the reason why the evidence allows no more; `adjusted_p` is `found.p_value`
-    after `adjusted` over all comparisons.
+    """Return the word on b against a, and the reason why the evidence allows no more.
 
+    `adjusted_p` is the p-value after the correction for the number of comparisons (`adjusted`).
     Faster and slower: at least LEAST_RUNS runs on each side, beyond the band, and not by chance. Tie: the whole
     interval lies in the band. Undecided: everything else.
     """
     if adjusted_p is None or found.low is None or found.high is None:
         return UNDECIDED, "there is no interval, because a side has no spread of its own"
+    # both are needed: a difference may be certain and too small to matter
     is_difference = adjusted_p < LEVEL and is_beyond(found.ratio, band)
     if is_difference and min(found.runs) >= LEAST_RUNS:
+        # the end of the interval that is nearer to 1
         inner = found.low if found.ratio > 1 else 1 / found.high
         reason = "" if inner > 1 + band else f"the interval reaches into the band of {band:.1%}"
         return FASTER if found.ratio > 1 else SLOWER, reason
     if 1 / (1 + band) <= found.low and found.high <= 1 + band:
         return TIE, f"the whole interval lies in the band of {band:.1%}"
-    reasons = {
-        f"faster and slower need at least {LEAST_RUNS} runs on each side": is_difference,
-        f"no difference beyond {band:.1%} was found, and one is not ruled out": not is_beyond(found.ratio, band),
-        "a difference this large may be chance among this many comparisons (Holm's correction)": (
-            found.p_value is not None and found.p_value < LEVEL
-        ),
-        f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}": (
-            not found.low <= 1 <= found.high
-        ),
-        "a difference this large may be chance with so few runs": True,
-    }
-    return UNDECIDED, next(reason for reason, applies in reasons.items() if applies)
+    if is_difference:
+        return UNDECIDED, f"faster and slower need at least {LEAST_RUNS} runs on each side"
+    if not is_beyond(found.ratio, band):
+        return UNDECIDED, f"no difference beyond {band:.1%} was found, and one is not ruled out"
+    # before the correction it would have been a difference
+    if found.p_value is not None and found.p_value < LEVEL:
+        reason = "a difference this large may be chance among this many comparisons (Holm's correction)"
+    elif found.low <= 1 <= found.high:
+        reason = "a difference this large may be chance with so few runs"
+    else:
+        reason = f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}"
+    return UNDECIDED, reason
 
 
 def is_beyond(ratio: float, band: float) -> bool:
@@ -168,9 +171,13 @@ def adjusted(estimates: Sequence[Estimate]) -> list[float | None]:
     """Return the p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979), in their order;
     an estimate without one stays None and does not count."""
     known = sorted((found.p_value, place) for place, found in enumerate(estimates) if found.p_value is not None)
-    scaled = (min(1.0, (len(known) - rank) * p_value) for rank, (p_value, _) in enumerate(known))
-    by_place = dict(zip((place for _, place in known), accumulate(scaled, max), strict=True))
-    return [by_place.get(place) for place in range(len(estimates))]
+    by_place: list[float | None] = [None] * len(estimates)
+    largest = 0.0
+    for rank, (p_value, place) in enumerate(known):
+        # a larger p-value never becomes the smaller one
+        largest = max(largest, min(1.0, (len(known) - rank) * p_value))
+        by_place[place] = largest
+    return by_place
 
 
 def remark_on_machines(name: str, runs: Sequence[Run]) -> str:
@@ -178,14 +185,17 @@ def remark_on_machines(name: str, runs: Sequence[Run]) -> str:
 
     A machine counts by the median of its runs. Its noise is unknown if it has a single run.
     """
-    logs = [[run.log_throughput for run in machine] for machine in _by_machine(runs)]
-    middles = [statistics.median(one) for one in logs]
-    spreads = [statistics.stdev(one) for one in logs if len(one) > 1]
+    middles, spreads = [], []
+    for machine in _by_machine(runs):
+        logs = [run.log_throughput for run in machine]
+        middles.append(statistics.median(logs))
+        if len(logs) > 1:
+            spreads.append(statistics.stdev(logs))
     widest = max(middles) - min(middles)
     if not spreads or widest <= NOISE * max(spreads):
         return ""
     return (
-        f"{name}: its {len(logs)} machines differ by {math.expm1(widest):.1%} and the runs of one by "
+        f"{name}: its {len(middles)} machines differ by {math.expm1(widest):.1%} and the runs of one by "
         f"{max(spreads):.2%} at most, so a claim about the product needs several machines on both sides"
     )
 
@@ -202,22 +212,31 @@ def _mean(runs: Sequence[Run]) -> float:
     return float(np.mean([run.log_throughput for run in runs]))
 
 
-def _spread(side: list[list[Run]], is_general: bool) -> Spread | None:
+def _level(machines: Sequence[Sequence[Run]]) -> float:
+    """Return the mean logarithm of a side: of its machines, each the mean of its runs."""
+    return statistics.fmean(map(_mean, machines))
+
+
+def _spread(machines: Sequence[Sequence[Run]], is_general: bool) -> Spread | None:
     """Return the spread of the mean of a side's machines; None for a single run.
 
     About these machines: from the runs of each machine. If a machine has a single run, it is taken from the machines
     instead, which contains the spread between machines too and is too large rather than too small.
     """
-    if not is_general and all(len(runs) > 1 for runs in side):
-        variances = [np.var([run.log_throughput for run in runs], ddof=1) for runs in side]
-        parts = [float(one) / len(runs) / len(side) ** 2 for one, runs in zip(variances, side, strict=True)]
-        total = math.fsum(parts)
-        least = math.fsum(part**2 / (len(runs) - 1) for part, runs in zip(parts, side, strict=True))
-        count = sum(map(len, side))
-        return Spread(total, total**2 / least if least else count - len(side), count)
-    if len(side) > 1:
-        machines = float(np.var([_mean(runs) for runs in side], ddof=1))
-        return Spread(machines / len(side), len(side) - 1, len(side))
+    if not is_general and all(len(runs) > 1 for runs in machines):
+        parts, weights = [], []
+        for runs in machines:
+            variance = float(np.var([run.log_throughput for run in runs], ddof=1))
+            part = variance / len(runs) / len(machines) ** 2
+            parts.append(part)
+            weights.append(part**2 / (len(runs) - 1))
+        total, weight, count = math.fsum(parts), math.fsum(weights), sum(map(len, machines))
+        # Satterthwaite's degrees of freedom; where nothing varies, those of equal variances
+        degrees = total**2 / weight if weight else count - len(machines)
+        return Spread(total, degrees, count)
+    if len(machines) > 1:
+        variance = float(np.var([_mean(runs) for runs in machines], ddof=1))
+        return Spread(variance / len(machines), len(machines) - 1, len(machines))
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from evaluate.checks.recorded import interval
 from evaluate.metrics import intervals
 from evaluate.verdict import inference
 from evaluate.verdict.inference import Estimate, Spread
+from utils.errors import counted
 from utils.results.schema import Result
 
 MOST_RUNS = 20
@@ -37,75 +39,100 @@ def would_decide(
 
     `level` is the p-value that faster and slower would need, after the correction for the number of pairs.
     """
-    copied = [place for place, _ in found.sides_without_spread if found.runs[place] > 1]
+    without = [side for side, _ in found.sides_without_spread]
+    copied = [names[side] for side in without if found.runs[side] > 1]
+    # more copies of one run would not help either
     if copied:
-        return f"{inference.LEAST_RUNS} independent runs on {' and on '.join(names[place] for place in copied)}"
-    alone = [place for place, _ in found.sides_without_spread]
-    if len(alone) > 1:
+        return f"{inference.LEAST_RUNS} independent runs on {' and on '.join(copied)}"
+    if len(without) > 1:
         more = inference.LEAST_RUNS - 1
         return f"at least {_text((more, more), names, 'run')}{_time((more, more), seconds)}"
-    for place in alone:  # the forecast lends it the spread of a run on the other side
-        other = found.spreads[1 - place]
+    for side in without:  # the forecast lends it the spread of a run on the other side
+        other = found.spreads[1 - side]
         assert other is not None
         lent = Spread(other.variance * other.values, 0.0, 1)
-        found = replace(found, spreads=(other, lent) if place else (lent, other))
+        found = replace(found, spreads=(other, lent) if side else (lent, other))
     counts = _smallest(found, band, level, seconds)
     unit = "machine" if found.scope == inference.PRODUCTS else "run"
     if counts is None:
         return _never(found, band, unit)
-    clause = _text(counts, names, unit) + (_time(counts, seconds) if unit == "run" else "")
-    if alone:
-        return f"{clause}, if the runs on {names[alone[0]]} vary as those on {names[1 - alone[0]]} do"
+    clause = _text(counts, names, unit)
+    if unit == "run":
+        clause += _time(counts, seconds)
+    for side in without:
+        clause += f", if the runs on {names[side]} vary as those on {names[1 - side]} do"
     return clause
 
 
 def wall_seconds(side: Sequence[Result]) -> float | None:
     """Return the mean wall time of a side's runs in seconds; None if no run has recorded both of its times."""
-    known = [(found[1] - found[0]).total_seconds() for result in side if (found := interval(result))]
-    believable = [seconds for seconds in known if 0 < seconds < LONGEST_RUN_SECONDS]
-    return math.fsum(believable) / len(believable) if believable else None
+    known = []
+    for result in side:
+        times = interval(result)
+        if times is None:
+            continue
+        seconds = (times[1] - times[0]).total_seconds()
+        if 0 < seconds < LONGEST_RUN_SECONDS:
+            known.append(seconds)
+    return math.fsum(known) / len(known) if known else None
 
 
 def _smallest(found: Estimate, band: float, level: float, seconds: Seconds) -> tuple[int, int] | None:
     """Return how many more values on each side would decide in the shortest time; None if none in reach do."""
-    assert found.spreads[0] and found.spreads[1]
-    spreads = found.spreads[0], found.spreads[1]
-    more = np.indices([_room(one) + 1 for one in spreads]).reshape(2, -1)
-    values = [np.maximum(2, one.values + extra) for one, extra in zip(spreads, more, strict=True)]
-    variances = [one.variance * one.values / count for one, count in zip(spreads, values, strict=True)]
-    degrees = [np.maximum(1.0, one.degrees + extra) for one, extra in zip(spreads, more, strict=True)]
+    a, b = found.spreads
+    assert a and b
+    # every combination of further runs at once: two rows of equal length
+    more_a, more_b = np.indices((_room(a) + 1, _room(b) + 1)).reshape(2, -1)
+    variances = _variances(a, more_a), _variances(b, more_b)
+    degrees = np.maximum(1.0, a.degrees + more_a), np.maximum(1.0, b.degrees + more_b)
     deviation = np.sqrt(variances[0] + variances[1])
-    pair, freedom = (variances[0], variances[1]), (degrees[0], degrees[1])
+    runs_a, runs_b = found.runs[0] + more_a, found.runs[1] + more_b
     size = abs(math.log(found.ratio))
+    # outside the band only a difference can be shown, inside it only a tie
     if inference.is_beyond(found.ratio, band):
-        decides = size > intervals.critical_value(level / found.selection, pair, freedom) * deviation
-        decides &= np.minimum(found.runs[0] + more[0], found.runs[1] + more[1]) >= inference.LEAST_RUNS
+        needed = intervals.critical_value(level / found.selection, variances, degrees) * deviation
+        decides = (size > needed) & (np.minimum(runs_a, runs_b) >= inference.LEAST_RUNS)
     else:
-        half = intervals.critical_value(inference.INTERVAL_LEVEL / found.selection, pair, freedom) * deviation
+        half = intervals.critical_value(inference.INTERVAL_LEVEL / found.selection, variances, degrees) * deviation
         decides = size + half <= math.log1p(band)
-    decides &= (more[0] + more[1] > 0) & (more[0] + found.runs[0] > 1) & (more[1] + found.runs[1] > 1)
-    a, b = seconds
-    cost = more[0] * a + more[1] * b if a and b else more[0] + more[1]
-    order = np.lexsort((abs(more[0] - more[1]), more[0] + more[1], cost))
-    best = next((place for place in order if decides[place]), None)
-    return None if best is None else (int(more[0][best]), int(more[1][best]))
+    more = more_a + more_b
+    decides &= (more > 0) & (runs_a > 1) & (runs_b > 1)
+    cost = more
+    if seconds[0] and seconds[1]:
+        cost = more_a * seconds[0] + more_b * seconds[1]
+    for place in np.lexsort((abs(more_a - more_b), more, cost)):
+        if decides[place]:
+            return int(more_a[place]), int(more_b[place])
+    return None
+
+
+def _variances(spread: Spread, more: Any) -> Any:
+    """Return the variance of the mean of a side with so many more values, of which each varies as those it has."""
+    return spread.variance * spread.values / np.maximum(2, spread.values + more)
 
 
 def _text(counts: tuple[int, int], names: tuple[str, str], unit: str) -> str:
-    more = [f"{count} more {unit}{'' if count == 1 else 's'} on" for count in counts]
     if counts[0] == counts[1]:
-        return f"{more[0]} each side"
-    return " and ".join(f"{text} {name}" for text, name, count in zip(more, names, counts, strict=True) if count)
+        return f"{counted(counts[0], f'more {unit}')} on each side"
+    parts = []
+    for count, name in zip(counts, names, strict=True):
+        if count:
+            parts.append(f"{counted(count, f'more {unit}')} on {name}")
+    return " and ".join(parts)
 
 
 def _time(counts: tuple[int, int], seconds: Seconds) -> str:
-    times = [of_a_run and count * of_a_run for count, of_a_run in zip(counts, seconds, strict=True) if count]
-    if None in times:
-        return ""
-    total = math.fsum(filter(None, times))
+    """Return the wall time of more runs; empty if that of a run is unknown."""
+    total = 0.0
+    for count, of_a_run in zip(counts, seconds, strict=True):
+        if count and of_a_run is None:
+            return ""
+        total += count * (of_a_run or 0.0)
     if total < 90:
         return f", about {max(1, round(total))} seconds"
-    return f", about {round(total / 60)} minutes" if total < 90 * 60 else f", about {total / 3600:.1f} hours"
+    if total < 90 * 60:
+        return f", about {round(total / 60)} minutes"
+    return f", about {total / 3600:.1f} hours"
 
 
 def _never(found: Estimate, band: float, unit: str) -> str:

@@ -19,77 +19,90 @@ from evaluate.verdict.pairs import Pair
 from utils.results.schema import Result
 
 CHANCE = 0.05
-FEWEST_IN_ORDER = 5
-"""Runs of a side of which neighbours can be told to be alike."""
 ONE_SIDED = 1.645
 """95 % quantile of the normal distribution; a correlation of n independent neighbours has the deviation 1 / sqrt(n)."""
 
 
 def remarks(pair: Pair) -> Iterator[str]:
     """Yield a remark for each order of the runs that the interval does not cover."""
-    names = pair.a_name, pair.b_name
     for name, results in pair.sides:
-        if again := ", ".join(_again(results)):
+        again = ", ".join(_again(results))
+        if again:
             yield f"{name}: {again}"
-    sides = [_in_order(side) for side in pair.counted]
-    for name, side in zip(names, sides, strict=True):
-        if len(side) >= FEWEST_IN_ORDER and (alike := _correlation([rate for _, rate in side])) is not None:
+    sides = [(name, _in_order(results)) for name, results in pair.sides]
+    for name, runs in sides:
+        alike = _correlation([rate for _, rate in runs])
+        if alike is not None:
             yield f"{name}: runs are like the ones before them (correlation {alike:.1f}), so the interval is too narrow"
-    hosts = {name for side in pair.counted for one in side for name in machines(one)}
-    if len(hosts) != 1 or not all(sides):
+    hosts = {name for results in pair.counted for result in results for name in machines(result)}
+    # on two machines time and machine cannot be told apart, and without a start there is no order
+    if len(hosts) != 1 or not all(runs for _, runs in sides):
         return
-    first, second = sorted((0, 1), key=lambda place: sides[place][0][0])
-    if sides[first][-1][0] < sides[second][0][0]:
-        drift = _drift([sides[first], sides[second]])
-        yield (
-            f"all runs of {names[first]} were before those of {names[second]} on one machine"
-            f"{f', which drifts: {drift:+.1%} between them' if drift else ''}; run them in turns"
-        )
+    (first, before), (second, after) = sorted(sides, key=lambda side: side[1][0])
+    if before[-1][0] < after[0][0]:
+        drift = _drift([before, after])
+        drifts = f", which drifts: {drift:+.1%} between them" if drift else ""
+        yield f"all runs of {first} were before those of {second} on one machine{drifts}; run them in turns"
 
 
 def _again(side: Sequence[Result]) -> Iterator[str]:
     """Yield each run of a side that is not its first attempt, or that was measured after a run of a higher number."""
-    yield from (f"run {one['run']} is attempt {one['attempt']}" for one in side if one["attempt"] > 1)
-    first = [one for one in side if one["attempt"] == 1 and interval(one)]
+    first: list[Result] = []
+    for result in side:
+        if result["attempt"] > 1:
+            yield f"run {result['run']} is attempt {result['attempt']}"
+        elif interval(result):
+            first.append(result)
     for job in grouped(first, job_of).values():
-        job.sort(key=lambda one: interval(one) or ())
-        late = [one["run"] for place, one in enumerate(job) if any(one["run"] < other["run"] for other in job[:place])]
-        yield from (f"run {number} was measured after a run of a higher number" for number in late)
+        highest = 0
+        for result in sorted(job, key=lambda one: interval(one) or ()):
+            if result["run"] < highest:
+                yield f"run {result['run']} was measured after a run of a higher number"
+            highest = max(highest, result["run"])
 
 
 def _in_order(side: Sequence[Result]) -> list[tuple[float, float]]:
     """Return start in hours and logarithm of the throughput of each run; empty if a start is not known."""
-    known = [(interval(one), tokens_per_second_per_gpu(one)) for one in side]
-    if any(times is None or not rate for times, rate in known):
-        return []
-    return sorted((times[0].timestamp() / 3600, math.log(rate)) for times, rate in known if times and rate)
+    runs = []
+    for result in side:
+        times, rate = interval(result), tokens_per_second_per_gpu(result)
+        if times is None or not rate:
+            return []
+        runs.append((times[0].timestamp() / 3600, math.log(rate)))
+    return sorted(runs)
 
 
 def _drift(sides: Sequence[Sequence[tuple[float, float]]]) -> float | None:
-    """Return the share by which the second side differs from the first through a common slope of both over time, if
-    chance explains such a slope in less than CHANCE of the pairs; else None."""
+    """Return the share by which a drift of the machine would make the second side differ from the first.
+
+    The drift is the common slope of both sides over time. None if chance alone explains such a slope in CHANCE of the
+    pairs or more, or if there are too few runs for a slope.
+    """
     from scipy.special import stdtr
 
-    hours, logs = (
-        np.concatenate([np.subtract(values, np.mean(values)) for values in of_sides])
-        for of_sides in ([[run[place] for run in side] for side in sides] for place in (0, 1))
-    )
+    # each side around its own mean, so that the difference of the sides is no part of the slope
+    centred = [np.subtract(side, np.mean(side, axis=0)) for side in sides]
+    hours, logs = np.concatenate(centred).T
+    # two means and one slope are estimated
     degrees, square = len(hours) - 3, float(hours @ hours)
     if degrees < 1 or not square:
         return None
     slope = float(hours @ logs) / square
     residuals = logs - slope * hours
+    # 1e-18: values without noise would divide by 0
     error = math.sqrt(max(1e-18, float(residuals @ residuals) / degrees / square))
     if 2 * float(stdtr(degrees, -abs(slope) / error)) >= CHANCE:
         return None
-    middles = [float(np.mean([start for start, _ in side])) for side in sides]
-    return math.expm1(slope * (middles[1] - middles[0]))
+    before, after = (float(np.mean([start for start, _ in side])) for side in sides)
+    return math.expm1(slope * (after - before))
 
 
 def _correlation(logs: Sequence[float]) -> float | None:
-    """Return the correlation of neighbours if it is not by chance; else None."""
-    found = steady.correlation(np.subtract(logs, np.mean(logs)))
-    return found if found > ONE_SIDED / math.sqrt(len(logs)) else None
+    """Return the correlation of neighbours if it is not by chance; else None, as always of fewer than seven runs."""
+    if not logs:
+        return None
+    alike = steady.correlation(np.subtract(logs, np.mean(logs)))
+    return alike if alike > ONE_SIDED / math.sqrt(len(logs)) else None
 
 
 # The check that each run of a pair has a steady state, which a verdict needs.
@@ -102,8 +115,10 @@ WOULD_DECIDE = "with more steps, or without other work on the machine"
 
 
 def unsteady(sides: Iterable[tuple[str, Sequence[Result]]]) -> tuple[list[str], list[str]]:
-    """Return the names of the runs without any steady level, and of those whose steady steps keep becoming slower or
-    faster, from the name and the runs of each side."""
+    """Return the names of the runs without a steady level, and the names of those whose steady steps drift.
+
+    `sides` has the name and the runs of each side.
+    """
     without: list[str] = []
     drifting: list[str] = []
     for name, side in sides:
@@ -111,8 +126,9 @@ def unsteady(sides: Iterable[tuple[str, Sequence[Result]]]) -> tuple[list[str], 
             part, run = steady.of_result(result), f"run {result['run']} of {name}"
             if part is None or part.label == steady.NO_STEADY_STATE:
                 count = len(result["step_times"]) - part.first if part else 0
-                short = f" ({count} steps after the first ones, {steady.LEAST_STEPS} are the least)"
-                without.append(run + short * (count < steady.LEAST_STEPS))
+                if count < steady.LEAST_STEPS:
+                    run += f" ({count} steps after the first ones, {steady.LEAST_STEPS} are the least)"
+                without.append(run)
             elif part.is_drifting:
                 drifting.append(run)
     return without, drifting
@@ -121,10 +137,12 @@ def unsteady(sides: Iterable[tuple[str, Sequence[Result]]]) -> tuple[list[str], 
 def shift_to_the_end(result: Result) -> float:
     """Return the change of log throughput from the mean of a drifting run to its end; 0 for a run that is steady."""
     part = steady.of_result(result)
-    return -math.log1p(part.drift) / 2 if part and part.is_drifting and part.drift is not None else 0.0
+    if part is None or part.drift is None or not part.is_drifting:
+        return 0.0
+    return -math.log1p(part.drift) / 2  # the mean lies in the middle of the drift
 
 
 def listed(runs: Sequence[str], most: int = 3) -> str:
     """Return names as words, `most` of them at the most."""
-    more = f" and {len(runs) - most} more" if len(runs) > most else ""
-    return ", ".join(runs[:most]) + more
+    text = ", ".join(runs[:most])
+    return f"{text} and {len(runs) - most} more" if len(runs) > most else text

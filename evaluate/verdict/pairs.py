@@ -8,10 +8,10 @@ results make no pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from evaluate.checks.entries import Entry
@@ -31,41 +31,62 @@ from evaluate.verdict.side_names import (
     terms,
 )
 from evaluate.verdict.system import Setting, setting_of
+from utils.errors import counted
 from utils.frameworks import VENDOR_OF
 from utils.results.schema import Result
 
-NODES, BEST = "nodes", "best"
-"""The second is the method that tunes each side by the means of its vendor."""
+NODES, DEVICE = "nodes", "device"
+BEST = "best"
+"""The method that tunes each side by the means of its vendor."""
 UNKNOWN_DEVICE = "unknown device"
 LEFT_OUT = "left out of its side"
 """First words of the rejection of a run that differs from its own side (evaluate/verdict/odd_runs.py)."""
 
-DEVICE, MOST_SIDES = "device", 6
-"""The second is the largest number of sides of which every two make a pair; of more, each meets the first."""
+MOST_SIDES = 6
+"""Largest number of sides of which every two make a pair; of more, each meets the first."""
+
+
+def _device(result: Result) -> str:
+    return kind_of(result).name or "unknown"
+
+
+def _device_and_part(result: Result) -> str:
+    return kind_of(result).full_name or UNKNOWN_DEVICE
+
+
+def _size(result: Result) -> str:
+    return f"{result['training_config']['num_gpus']} GPUs"
+
+
+def _label(result: Result) -> str:
+    return str(result["label"] or "no label")
+
 
 PROPERTIES: dict[str, Callable[[Result], str]] = {
-    "model": lambda result: str(result["model"]),
-    "method": lambda result: str(result["method"]),
-    "platform": lambda result: str(result["platform"]),
-    "framework": lambda result: str(result["framework"]),
-    "device": lambda result: str(kind_of(result).name or "unknown"),
+    "model": itemgetter("model"),
+    "method": itemgetter("method"),
+    "platform": itemgetter("platform"),
+    "framework": itemgetter("framework"),
+    "device": _device,
     "machine": machine_of,
 }
 """Properties that both sides of a pair may have to share, and the function that reads each from a result."""
 SHARED = {
-    **dict.fromkeys(("platform", DEVICE), ()),
+    "platform": (),
+    DEVICE: (),
     "framework": ("platform", "device", "machine"),
-    **dict.fromkeys(("machine", NODES), ("platform", "framework", "device")),
+    "machine": ("platform", "framework", "device"),
+    NODES: ("platform", "framework", "device"),
     "label": ("platform", "framework"),
 }
 """Those that count for each property of a comparison, besides model and method."""
 BY: dict[str, Callable[[Result], str]] = {
-    "platform": PROPERTIES["platform"],
-    DEVICE: lambda result: kind_of(result).full_name or UNKNOWN_DEVICE,
-    "framework": PROPERTIES["framework"],
+    "platform": itemgetter("platform"),
+    DEVICE: _device_and_part,
+    "framework": itemgetter("framework"),
     "machine": machine_of,
-    NODES: lambda result: f"{result['training_config']['num_gpus']} GPUs",
-    "label": lambda result: str(result["label"] or "no label"),
+    NODES: _size,
+    "label": _label,
 }
 """The property in which the two sides differ, and the function that reads it from a result."""
 MAY_DIFFER = {NODES: frozenset({"nodes", "number of GPUs", "data parallel size", "gradient accumulation"})}
@@ -83,8 +104,9 @@ class LeftOut:
     @property
     def text(self) -> str:
         """One line: side, runs and reason."""
-        runs = ", ".join(dict.fromkeys(str(entry.result["run"]) for entry in self.entries))
-        return f"{self.side}, run{'' if len(self.entries) == 1 else 's'} {runs}: {self.reason}"
+        runs = "run" if len(self.entries) == 1 else "runs"
+        numbers = ", ".join(dict.fromkeys(str(entry.result["run"]) for entry in self.entries))
+        return f"{self.side}, {runs} {numbers}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +137,9 @@ class Pair:
     @property
     def counted(self) -> tuple[list[Result], list[Result]]:
         """The counted results of both sides."""
-        return [e.result for e in self.a if e.is_counted], [e.result for e in self.b if e.is_counted]
+        of_a = [entry.result for entry in self.a if entry.is_counted]
+        of_b = [entry.result for entry in self.b if entry.is_counted]
+        return of_a, of_b
 
     @property
     def steady_steps(self) -> str:
@@ -128,27 +152,45 @@ def default_by(entries: Sequence[Entry]) -> str:
     """Return the usual property: the device if a platform has several, else the platform if there are two, otherwise
     the framework."""
     devices = {(entry.result["platform"], kind_of(entry.result).name) for entry in entries if entry.is_counted}
-    if len(devices) > len({platform for platform, _ in devices}):
+    platforms_of_devices = {platform for platform, _ in devices}
+    # H100 beside H200, or MI300X beside MI355X: the platform would put two devices on one side
+    if len(devices) > len(platforms_of_devices):
         return DEVICE
-    return "platform" if len({entry.result["platform"] for entry in entries}) > 1 else "framework"
+    platforms = {entry.result["platform"] for entry in entries}
+    return "platform" if len(platforms) > 1 else "framework"
 
 
 def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Pair]:
     """Return all pairs of two sides, or of the baseline's with another, by model, method and what they share."""
     found: list[Pair] = []
-    for (model, method, _), members in _grouped(
-        entries, lambda result: (result["model"], result["method"], _shared(result, by))
-    ):
+    of_work = _grouped(entries, lambda result: (result["model"], result["method"], _shared(result, by)))
+    for (model, method, _), members in of_work.items():
         sides = _sides(members, by)
         names = sorted(sides, key=lambda name: place(sides[name][0].result, by, baseline))
         if baseline is not None and baseline not in names:
             continue
-        are_all = baseline is None and len(names) <= MOST_SIDES
-        for a, b in combinations(names, 2) if are_all else ((names[0], other) for other in names[1:]):
-            for (_, left), (_, right) in product(*(_grouped(sides[name], PROPERTIES["framework"]) for name in (a, b))):
+        meetings = list(combinations(names, 2))
+        if baseline is not None or len(names) > MOST_SIDES:
+            # a baseline is what all others are measured by, and too many sides would make too many pairs to correct
+            # for
+            meetings = [(names[0], other) for other in names[1:]]
+        for a, b in meetings:
+            by_framework = [_grouped(sides[name], PROPERTIES["framework"]).values() for name in (a, b)]
+            for left, right in product(*by_framework):
+                # a device is judged by one framework on both sides, or by each vendor's own stack
                 if by == "framework" or _may_meet(left[0].result, right[0].result):
-                    both = Pair(model, "", method, "", "", tuple(left), tuple(right), is_of_jobs=by == NODES)
-                    found += _of_sides(both, by)
+                    frameworks = dict.fromkeys((left[0].result["framework"], right[0].result["framework"]))
+                    whole = Pair(
+                        model,
+                        " and ".join(frameworks),
+                        method,
+                        a_name="",
+                        b_name="",
+                        a=tuple(left),
+                        b=tuple(right),
+                        is_of_jobs=by == NODES,
+                    )
+                    found += _of_sides(whole, by)
     return _told_apart(found)
 
 
@@ -160,31 +202,42 @@ def why_none(entries: Sequence[Entry], by: str) -> str:
         return "".join(f"all results have one {what}: {name}" for name in sides)
     (a, left), (b, right) = sorted(sides.items())[:2]
     for name in ("model", "method", *(SHARED[by] or ("framework",))):
-        ours, theirs = ({PROPERTIES[name](result) for result in side} for side in (left, right))
-        if ours.isdisjoint(theirs):
-            is_unnamed = name == "platform" and "unknown" in ours | theirs
-            return (
-                f"{a} and {b} differ in {name} too ({' or '.join(sorted(ours))} against {' or '.join(sorted(theirs))})"
-                f"{': extract the log again with --platform' if is_unnamed else ''}"
-            )
+        of_a = {PROPERTIES[name](result) for result in left}
+        of_b = {PROPERTIES[name](result) for result in right}
+        if of_a.isdisjoint(of_b):
+            values = f"{' or '.join(sorted(of_a))} against {' or '.join(sorted(of_b))}"
+            reason = f"{a} and {b} differ in {name} too ({values})"
+            if name == "platform" and "unknown" in of_a | of_b:
+                reason += ": extract the log again with --platform"
+            return reason
     return ""
 
 
 def _sides(entries: Sequence[Entry], by: str) -> dict[str, list[Entry]]:
-    """Return the entries of each value of the property; a run that failed before it recorded its device joins the only
-    one of its platform."""
-    sides = dict(_grouped(entries, BY[by]))
-    if by == DEVICE and not any(entry.is_counted for entry in sides.get(UNKNOWN_DEVICE, ())):
-        for entry in sides.pop(UNKNOWN_DEVICE, ()):
-            homes = [side for side in sides.values() if side[0].result["platform"] == entry.result["platform"]]
-            (homes[0] if len(homes) == 1 else sides.setdefault(UNKNOWN_DEVICE, [])).append(entry)
+    """Return the entries of each value of the property.
+
+    A run that failed before it recorded its device joins the only device of its platform, if there is one.
+    """
+    sides = _grouped(entries, BY[by])
+    unknown = sides.get(UNKNOWN_DEVICE, [])
+    if by != DEVICE or any(entry.is_counted for entry in unknown):
+        return sides
+    sides.pop(UNKNOWN_DEVICE, None)
+    for entry in unknown:
+        # with two devices of its platform nobody can say on which one the run failed
+        homes = [side for side in sides.values() if side[0].result["platform"] == entry.result["platform"]]
+        if len(homes) != 1:
+            homes = [sides.setdefault(UNKNOWN_DEVICE, [])]
+        homes[0].append(entry)
     return sides
 
 
 def _may_meet(a: Result, b: Result) -> bool:
     """Return whether the frameworks of two sides may be compared: they are one, or each is its own vendor's."""
-    are_vendors = {a["framework"], b["framework"]} <= VENDOR_OF.keys()
-    return bool(a["framework"] == b["framework"] or (are_vendors and a["platform"] != b["platform"]))
+    if a["framework"] == b["framework"]:
+        return True
+    are_of_vendors = a["framework"] in VENDOR_OF and b["framework"] in VENDOR_OF
+    return are_of_vendors and bool(a["platform"] != b["platform"])
 
 
 def place(result: Result, by: str, baseline: str | None) -> tuple[bool, int, str]:
@@ -192,8 +245,11 @@ def place(result: Result, by: str, baseline: str | None) -> tuple[bool, int, str
     name, platform = BY[by](result), result["platform"]
     if by == NODES:
         return name != baseline, int(name.split()[0]), name
-    is_ordered = by in ("platform", DEVICE) and platform in PLATFORMS
-    return name != baseline, list(PLATFORMS).index(platform) if is_ordered else len(PLATFORMS), name
+    # a name of another property has no usual order
+    rank = len(PLATFORMS)
+    if by in ("platform", DEVICE) and platform in PLATFORMS:
+        rank = list(PLATFORMS).index(platform)
+    return name != baseline, rank, name
 
 
 def side_key(result: Result, by: str) -> tuple[Any, ...]:
@@ -207,117 +263,150 @@ def _shared(result: Result, by: str) -> tuple[str, ...]:
     return tuple(PROPERTIES[name](result) for name in SHARED[by])
 
 
-def _of_sides(both: Pair, by: str) -> Iterator[Pair]:
-    """Yield the pairs of the devices, settings and layouts of both sides; `both` has all results of each."""
-    a, b = _by_kind(both.a), _by_kind(both.b)
+def _of_sides(whole: Pair, by: str) -> list[Pair]:
+    """Return the pairs of the devices, settings and layouts of two sides, of which `whole` has all results."""
+    a, b = _by_kind(whole.a), _by_kind(whole.b)
+    # only equal kinds of devices meet; if there are none, the pairs of the others report the difference
     kinds = [(kind, kind) for kind in a if kind in b] or list(product(a, b))
+    # METHOD=best leaves the settings of TRAITS free, and each free choice of one side meets all of the other's
+    is_best = whole.method == BEST
+    fit = Setting.fits_best if is_best else Setting.fits
+    found: list[Pair] = []
     for left, right in kinds:
         a_name, b_name = _name(a[left], by), _name(b[right], by)
-        named = replace(both, a_name=a_name, b_name=b_name, refusal=_refusal(left, right))
-        made: list[Pair] = []
-        ours, theirs = dict(_grouped(a[left], setting_of)), dict(_grouped(b[right], setting_of))
-        is_best = both.method == BEST
-        fit = Setting.fits_best if is_best else Setting.fits
-        for x, y in _matched(ours, theirs, fit, takes_all=is_best):
-            framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
-            made += _meeting(replace(named, framework=framework), x, y, by)
-        alone = _alone([*a[left], *b[right]], made, by)
-        yield from (replace(pair, left_out=(*pair.left_out, *alone)) for pair in made)
-
-
-def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
-    """Return the entries of each kind of device; a run that failed before it recorded its device joins the only one."""
-    found = dict(_grouped(entries, kind_of))
-    unknown = Kind(None)
-    if unknown in found and len(found) > 1 and not any(entry.is_counted for entry in found[unknown]):
-        failed = found.pop(unknown)
-        for entries_of_kind in found.values():
-            entries_of_kind += failed
+        named = replace(whole, a_name=a_name, b_name=b_name, refusal=_refusal(left, right))
+        settings = _grouped(a[left], setting_of), _grouped(b[right], setting_of)
+        of_kind: list[Pair] = []
+        for of_a, of_b in _matched(*settings, fit, takes_all=is_best):
+            of_kind += _meeting(named, of_a, of_b, by)
+        # what was measured and is in no ratio is named, never dropped in silence
+        alone = _alone([*a[left], *b[right]], of_kind, by)
+        found += [replace(pair, left_out=(*pair.left_out, *alone)) for pair in of_kind]
     return found
 
 
+def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
+    """Return the entries of each kind of device; a run that failed before it recorded its device joins all of them."""
+    kinds = _grouped(entries, kind_of)
+    unknown = Kind(None)
+    if unknown in kinds and len(kinds) > 1 and not any(entry.is_counted for entry in kinds[unknown]):
+        # the failure belongs to every kind that may have had it
+        failed = kinds.pop(unknown)
+        for of_kind in kinds.values():
+            of_kind += failed
+    return kinds
+
+
 def _refusal(a: Kind, b: Kind) -> str:
+    """Return why two kinds of devices are not comparable; empty if they are."""
     if a == b or (a.parts == b.parts and a.parts is not None):
         return ""
-    what = "a part of a device against a whole one" if a.is_whole or b.is_whole else "parts that are not alike"
-    shown = [f"{kind.text or 'whole'}{f', {kind.size}' if kind.size else ''}" for kind in (a, b)]
-    return f"not the same kind of thing, {what}: {shown[0]} against {shown[1]}"
+    reason = "parts that are not alike"
+    if a.is_whole or b.is_whole:
+        reason = "a part of a device against a whole one"
+    return f"not the same kind of thing, {reason}: {_part(a)} against {_part(b)}"
+
+
+def _part(kind: Kind) -> str:
+    text = kind.text or "whole"
+    return f"{text}, {kind.size}" if kind.size else text
 
 
 def _matched(
-    left: Mapping[Key, list[Entry]],
-    right: Mapping[Key, list[Entry]],
+    a: Mapping[Key, list[Entry]],
+    b: Mapping[Key, list[Entry]],
     fit: Callable[[Key, Key], bool],
     *,
     takes_all: bool = False,
 ) -> list[tuple[list[Entry], list[Entry]]]:
-    """Return the groups of both sides with equal keys, else those whose keys fit, with `takes_all` both; if none do,
-    the group of each with the most counted runs, to report the difference."""
-    alike = [(x, y) for x, y in product(left, right) if fit(x, y)]
-    exact = [(x, y) for x, y in alike if x == y and not takes_all]
-    a, b = (max(side.values(), key=lambda group: sum(one.is_counted for one in group)) for side in (left, right))
-    return [(left[x], right[y]) for x, y in exact or alike] or [(a, b)]
+    """Return the groups of both sides that meet.
+
+    These are the groups of equal keys; if there are none, or with `takes_all`, all groups whose keys fit. If no keys
+    fit, the group with the most counted runs of each side meets the other, so that the difference is reported.
+    """
+    alike = [(left, right) for left, right in product(a, b) if fit(left, right)]
+    if not alike:
+        return [(max(a.values(), key=_counted), max(b.values(), key=_counted))]
+    equal = [(left, right) for left, right in alike if left == right]
+    chosen = alike if takes_all or not equal else equal
+    return [(a[left], b[right]) for left, right in chosen]
 
 
-def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> Iterable[Pair]:
+def _counted(entries: Iterable[Entry]) -> int:
+    return sum(entry.is_counted for entry in entries)
+
+
+def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> list[Pair]:
     """Return the pairs of equal layout, or of equal size with the method `best`.
 
     If no layout of one side has a counterpart, one pair reports the difference.
     """
-    left, right = (dict(_grouped(side, layout_of)) for side in (a, b))
+    left, right = _grouped(a, layout_of), _grouped(b, layout_of)
     if pair.method == BEST:
         return _fastest_pairs(pair, left, right, by)
     fit = Layout.fits_without_size if by == NODES else Layout.fits
-    return [replace(pair, a=tuple(x), b=tuple(y)) for x, y in _matched(left, right, fit)]
+    return [replace(pair, a=tuple(of_a), b=tuple(of_b)) for of_a, of_b in _matched(left, right, fit)]
 
 
-def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, list[Entry]], by: str) -> Iterator[Pair]:
-    """Yield a pair for each size that both sides have, each side with its fastest layout of that size."""
-    sizes = [{layout.num_gpus: None for layout in side} for side in (a, b)]
-    common: list[tuple[Any, Any]] = [(size, size) for size in sizes[0] if size in sizes[1]]
+def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, list[Entry]], by: str) -> list[Pair]:
+    """Return a pair for each size that both sides have, each side with its fastest layout of that size."""
+    sizes_a = dict.fromkeys(layout.num_gpus for layout in a)
+    sizes_b = dict.fromkeys(layout.num_gpus for layout in b)
+    sizes = [(size, size) for size in sizes_a if size in sizes_b]
     refusal = pair.refusal
     if by == NODES:
-        common = [(x, y) for x in sizes[0] for y in sizes[1]]
-    elif not common:
-        common = [(fastest(a).num_gpus, fastest(b).num_gpus)]
-        refusal = refusal or f"number of GPUs differs: {common[0][0]} against {common[0][1]}"
-    for size_a, size_b in common:
-        (x, slower_x), (y, slower_y) = (
-            _chosen({layout: entries for layout, entries in side.items() if layout.num_gpus == size}, name)
-            for side, size, name in ((a, size_a, pair.a_name), (b, size_b, pair.b_name))
-        )
-        tried_x, tried_y = (
-            1 + sum(any(entry.is_counted for entry in one.entries) for one in slower) for slower in (slower_x, slower_y)
-        )
-        left_out = (*slower_x, *slower_y)
-        yield replace(pair, a=x, b=y, refusal=refusal, left_out=left_out, layouts=(tried_x, tried_y))
+        sizes = list(product(sizes_a, sizes_b))
+    elif not sizes:
+        size_a, size_b = fastest(a).num_gpus, fastest(b).num_gpus
+        sizes = [(size_a, size_b)]
+        refusal = refusal or f"number of GPUs differs: {size_a} against {size_b}"
+    found = []
+    for size_a, size_b in sizes:
+        runs_a, slower_a = _chosen(a, size_a, pair.a_name)
+        runs_b, slower_b = _chosen(b, size_b, pair.b_name)
+        layouts = 1 + _measured(slower_a), 1 + _measured(slower_b)
+        left_out = (*slower_a, *slower_b)
+        found.append(replace(pair, a=runs_a, b=runs_b, refusal=refusal, left_out=left_out, layouts=layouts))
+    return found
 
 
-def _chosen(layouts: dict[Layout, list[Entry]], name: str) -> tuple[tuple[Entry, ...], list[LeftOut]]:
-    """Return the runs of the fastest layout, and a line for each other layout."""
-    best = fastest(layouts)
+def _chosen(
+    layouts: Mapping[Layout, list[Entry]], size: int | None, side: str
+) -> tuple[tuple[Entry, ...], list[LeftOut]]:
+    """Return the runs of the fastest layout on so many GPUs, and a line for each other layout."""
+    of_size = {layout: entries for layout, entries in layouts.items() if layout.num_gpus == size}
+    best = fastest(of_size)
     others = []
-    for layout, entries in ((one, runs) for one, runs in layouts.items() if one != best):
-        ratio = compared_with(layouts[best], entries)
-        counted = sum(entry.is_counted for entry in entries)
-        speed = (
-            "no valid result" if ratio is None else f"{with_interval(ratio)} as fast, {counted} run{'s'[: counted > 1]}"
-        )
+    for layout, entries in of_size.items():
+        if layout == best:
+            continue
+        ratio = compared_with(of_size[best], entries)
+        speed = "no valid result"
+        if ratio is not None:
+            speed = f"{with_interval(ratio)} as fast, {counted(_counted(entries), 'run')}"
         reason = f"{layout.text}: {speed}; the side's layout is {best.text}, the fastest by its own interval"
-        others.append(LeftOut(name, reason, tuple(entries)))
-    return tuple(layouts[best]), others
+        others.append(LeftOut(side, reason, tuple(entries)))
+    return tuple(of_size[best]), others
+
+
+def _measured(layouts: Sequence[LeftOut]) -> int:
+    """Return the number of layouts with a counted run: each was a chance to be the fastest."""
+    return sum(_counted(layout.entries) > 0 for layout in layouts)
 
 
 def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[LeftOut]:
     """Return a line for the counted runs of each setting and layout that are in none of the pairs."""
-    known = {id(entry) for pair in made for entry in (*pair.a, *pair.b)}
-    known |= {id(entry) for pair in made for one in pair.left_out for entry in one.entries}
+    # entries hold dicts and have no hash, so they are known by their id
+    known: set[int] = set()
+    for pair in made:
+        for side in (pair.a, pair.b, *(left_out.entries for left_out in pair.left_out)):
+            known.update(map(id, side))
     rest = [entry for entry in entries if entry.is_counted and id(entry) not in known]
-    reason = "left out, because the other side has no run of"
-    return [
-        LeftOut(_name(members, by), f"{reason} {in_words(members[0].result)}", tuple(members))
-        for _, members in _grouped(rest, lambda result: (BY[by](result), setting_of(result), layout_of(result)))
-    ]
+    lines = []
+    for members in _grouped(rest, lambda result: (BY[by](result), setting_of(result), layout_of(result))).values():
+        reason = f"left out, because the other side has no run of {in_words(members[0].result)}"
+        lines.append(LeftOut(_name(members, by), reason, tuple(members)))
+    return lines
 
 
 def _told_apart(found: Sequence[Pair]) -> list[Pair]:
@@ -325,17 +414,28 @@ def _told_apart(found: Sequence[Pair]) -> list[Pair]:
     endings: dict[int, tuple[str, str]] = {}
     for alike in grouped(found, attrgetter("model", "framework", "method", "a_name", "b_name")).values():
         of_both = [(terms(pair.a[0].result), terms(pair.b[0].result)) for pair in alike]
-        endings |= zip(map(id, alike), suffixes(of_both), strict=True)
-    ended = ((pair, *endings[id(pair)]) for pair in found)
-    return [replace(pair, a_name=pair.a_name + a, b_name=pair.b_name + b) for pair, a, b in ended]
+        for pair, ending in zip(alike, suffixes(of_both), strict=True):
+            endings[id(pair)] = ending
+    named = []
+    for pair in found:
+        a, b = endings[id(pair)]
+        named.append(replace(pair, a_name=pair.a_name + a, b_name=pair.b_name + b))
+    return named
 
 
-def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[tuple[Any, list[Entry]]]:
-    return sorted(grouped(entries, lambda entry: key_of(entry.result)).items(), key=lambda item: str(item[0]))
+def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Key]) -> dict[Key, list[Entry]]:
+    """Return the entries of each key, sorted by the text of the key."""
+    groups = grouped(entries, lambda entry: key_of(entry.result))
+    return {key: groups[key] for key in sorted(groups, key=str)}
 
 
 def _name(side: Sequence[Entry], by: str) -> str:
     """Return the name of a side for a sentence."""
-    result = next((entry for entry in side if entry.is_counted), side[0]).result
+    result = example(side).result
     device = device_name(result)
     return device if by in ("platform", DEVICE) else f"{BY[by](result)} on {device}"
+
+
+def example(side: Sequence[Entry]) -> Entry:
+    """Return the first counted entry of a side; without any, the first."""
+    return next((entry for entry in side if entry.is_counted), side[0])

@@ -15,6 +15,8 @@ from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 Ratio = tuple[float, float | None, float | None]
 """A ratio and the ends of its interval."""
+Side = frozenset[int]
+"""The counted entries of a side by their `id`, which no other side of a comparison shares."""
 
 
 class Ranked(NamedTuple):
@@ -41,7 +43,8 @@ class Ranking:
     @property
     def title(self) -> str:
         """One line about what is ranked."""
-        return f"Ranking of {len(self.sides)} sides, {self.work}{'' if self.is_proven else ', if the work is the same'}"
+        title = f"Ranking of {len(self.sides)} sides, {self.work}"
+        return title if self.is_proven else f"{title}, if the work is the same"
 
     @property
     def in_words(self) -> str:
@@ -50,7 +53,10 @@ class Ranking:
 
     def as_json(self) -> dict[str, Any]:
         """Return an entry of `ranking` in compare.json."""
-        sides = [dict(zip(Ranked._fields[:3], one, strict=False)) for one in self.sides]
+        sides = []
+        for one in self.sides:
+            rate = one.tokens_per_second_per_gpu
+            sides.append({"place": one.place, "side": one.side, "tokens_per_second_per_gpu": rate})
         return {"work": self.work, "is_proven": self.is_proven, "sides": sides}
 
 
@@ -66,40 +72,55 @@ def _sets(judged: Sequence[Judged]) -> Iterator[list[Judged]]:
         found, known = [left[0]], set(_sides(left[0]))
         for one in left[1:]:
             for new in set(_sides(one)) - known:
+                # a side joins if it has a ratio to every side that is in the set already
                 of_new = [other for other in left if new in _sides(other) and set(_sides(other)) - {new} <= known]
                 if len(of_new) == len(known):
-                    found, known = [*found, *of_new], known | {new}
+                    found += of_new
+                    known.add(new)
         yield found
         left = [one for one in left if not any(one is other for other in found)]
 
 
-def _sides(judged: Judged) -> list[frozenset[int]]:
-    return [frozenset(id(one) for one in side if one.is_counted) for side in (judged.pair.a, judged.pair.b)]
+def _sides(judged: Judged) -> tuple[Side, Side]:
+    a, b = (frozenset(id(entry) for entry in side if entry.is_counted) for side in (judged.pair.a, judged.pair.b))
+    return a, b
 
 
 def _ranking(found: Sequence[Judged]) -> Ranking:
-    names, levels, slower_than = {}, {}, {key: 0 for one in found for key in _sides(one)}
-    for one in found:
-        a, b = _sides(one)
-        for key, name, runs in zip((a, b), (one.pair.a_name, one.pair.b_name), deciding.runs_of(one.pair), strict=True):
-            names[key], levels[key] = name, inference.level(runs)
-        if one.word in (inference.FASTER, inference.SLOWER):
-            slower_than[a if one.word == inference.FASTER else b] += 1
-    order = sorted(names, key=lambda key: (slower_than[key], -levels[key]))
-    frameworks = sorted({run["framework"] for one in found for side in one.pair.counted for run in side})
-    known = [found[0].work, *([" and ".join(frameworks)] if len(frameworks) < 3 else [])]  # more are the sides' names
-    ranked = [
-        Ranked(slower_than[key] + 1, names[key], levels[key], len(key), _ratio(found, key, order[0])) for key in order
-    ]
-    return Ranking(", ".join(known), all(one.is_proven for one in found), tuple(ranked))
+    names: dict[Side, str] = {}
+    levels: dict[Side, float] = {}
+    places: dict[Side, int] = {}
+    for judged in found:
+        sides = _sides(judged)
+        runs_of = deciding.runs_of(judged.pair)
+        for side, name, runs in zip(sides, (judged.pair.a_name, judged.pair.b_name), runs_of, strict=True):
+            names[side], levels[side] = name, inference.level(runs)
+            places.setdefault(side, 1)
+        if judged.word == inference.FASTER:
+            places[sides[0]] += 1
+        elif judged.word == inference.SLOWER:
+            places[sides[1]] += 1
+    # sides that share a place are shown by their speed
+    order = sorted(names, key=lambda side: (places[side], -levels[side]))
+    ranked = []
+    for side in order:
+        ratio = _ratio(found, side, order[0])
+        ranked.append(Ranked(places[side], names[side], levels[side], len(side), ratio))
+    work = found[0].work
+    frameworks = sorted({result["framework"] for one in found for side in one.pair.counted for result in side})
+    if len(frameworks) < 3:  # more are the names of the sides
+        work = f"{work}, {' and '.join(frameworks)}"
+    return Ranking(work, all(one.is_proven for one in found), tuple(ranked))
 
 
-def _ratio(found: Sequence[Judged], side: frozenset[int], first: frozenset[int]) -> Ratio | None:
+def _ratio(found: Sequence[Judged], side: Side, first: Side) -> Ratio | None:
     """Return the ratio of a side to the first with its interval, from their verdict in either direction."""
-    for one in found:
-        if one.estimate and set(_sides(one)) == {side, first}:
-            ratio, low, high = one.estimate.ratio, one.estimate.low, one.estimate.high
-            if _sides(one)[1] == side:
-                return ratio, low, high
-            return 1 / ratio, high and 1 / high, low and 1 / low
+    for judged in found:
+        estimate = judged.estimate
+        if estimate is None:
+            continue
+        if _sides(judged) == (first, side):
+            return estimate.ratio, estimate.low, estimate.high
+        if _sides(judged) == (side, first):
+            return 1 / estimate.ratio, estimate.high and 1 / estimate.high, estimate.low and 1 / estimate.low
     return None

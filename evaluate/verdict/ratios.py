@@ -44,6 +44,7 @@ class Scaling:
 
 def scaling(a: int, b: int, ratio: float, interval: Interval) -> Scaling:
     """Return the scaling from `a` to `b` GPUs, from the ratio of the throughput of the jobs."""
+    # tokens/s of b's job over b GPUs, against a's over a GPUs
     per_gpu = ratio * a / b
     low, high = (None if end is None else end * a / b for end in interval)
     return Scaling((a, b), ratio, interval, per_gpu, (low, high), per_gpu if b >= a else 1 / per_gpu)
@@ -70,8 +71,10 @@ def _decimals(values: tuple[float, ...]) -> int:
     first = abs(values[0])
     if not 0 < first < math.inf:
         return SIGNIFICANT - 1
+    # 1.10 has two decimals, 0.110 three
     least = max(0, SIGNIFICANT - 1 - math.floor(math.log10(first)))
     half = (max(values) - min(values)) / 2
+    # a narrow interval would round to its own middle
     if 0 < half < math.inf:
         least = min(max(least, math.ceil(-math.log10(half))), least + 2)
     return min(least, MOST_DECIMALS)

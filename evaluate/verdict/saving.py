@@ -48,26 +48,29 @@ class Saving:
 
 def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
     """Return the saving of b over a; `figures` holds the metrics of each counted entry by its id."""
-    cost_a, cost_b = (_cost(side, figures, tokens) for side in (pair.a, pair.b))
+    cost_a, cost_b = _cost(pair.a, figures, tokens), _cost(pair.b, figures, tokens)
     a, b = cost_a.value, cost_b.value
     if a is None or b is None:
-        how = cost_a.how if a is None else cost_b.how
-        return Saving(tokens, cost_a, cost_b, unknown(cost_a.unit, how), unknown("%", how), None)
-    devices = [{device_of(result) for result in side} for side in pair.counted]
-    apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
-    return Saving(
-        *(tokens, cost_a, cost_b),
-        saved=Figure(a - b, cost_a.unit, "cost of a - cost of b"),
-        percent=Figure(100 * (1 - b / a), "%", "(cost of a - cost of b) / cost of a"),
-        percent_range=(None if devices[0] == devices[1] else (100 * (1 - b / a * apart), 100 * (1 - b / a / apart))),
-    )
+        reason = cost_a.how if a is None else cost_b.how
+        return Saving(tokens, cost_a, cost_b, unknown(cost_a.unit, reason), unknown("%", reason), None)
+    saved = Figure(a - b, cost_a.unit, "cost of a - cost of b")
+    percent = Figure(100 * (1 - b / a), "%", "(cost of a - cost of b) / cost of a")
+    devices_a, devices_b = ({device_of(result) for result in side} for side in pair.counted)
+    percent_range = None
+    # the price of one device cannot be off against itself
+    if devices_a != devices_b:
+        apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
+        percent_range = (100 * (1 - b / a * apart), 100 * (1 - b / a / apart))
+    return Saving(tokens, cost_a, cost_b, saved, percent, percent_range)
 
 
 def _spoken(value: float) -> str:
     """Return tokens or money with three significant digits."""
-    sizes = (("trillion", 1e12), ("billion", 1e9), ("million", 1e6))
     value = float(f"{value:.3g}")
-    return next((f"{value / size:g} {name}" for name, size in sizes if value >= size), f"{value:,g}")
+    for name, size in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
+        if value >= size:
+            return f"{value / size:g} {name}"
+    return f"{value:,g}"
 
 
 def _cost(side: Sequence[Entry], figures: Mapping[int, Metrics], tokens: float) -> Figure:

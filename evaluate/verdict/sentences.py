@@ -22,6 +22,7 @@ from evaluate.verdict.order import listed
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import Scaling, written
 from evaluate.verdict.saving import Saving
+from utils.errors import counted
 from utils.frameworks import reads
 from utils.models import MODELS
 from utils.results.schema import Result
@@ -98,16 +99,22 @@ class Judged:
         pair, found = self.pair, self.estimate
         if self.word == NOT_COMPARABLE or found is None:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
-        ratio, *ends = written(found.ratio, *(end for end in (found.low, found.high) if end is not None))
-        times, interval = f"{ratio}x", f" ({ends[0]} to {ends[1]})" if ends else ", no interval"
-        said = f"{pair.b_name} is {times} as fast as {pair.a_name}{interval}"
+        if found.low is None or found.high is None:
+            ratio, interval = written(found.ratio)[0], ", no interval"
+        else:
+            ratio, low, high = written(found.ratio, found.low, found.high)
+            interval = f" ({low} to {high})"
+        said = f"{pair.b_name} is {ratio}x as fast as {pair.a_name}{interval}"
         if self.word == inference.UNDECIDED:
-            said = f"{pair.b_name} against {pair.a_name} is undecided: {times}{interval}"
+            said = f"{pair.b_name} against {pair.a_name} is undecided: {ratio}x{interval}"
         elif self.word == inference.TIE:
             said += f", a tie within {self.band:.1%}"
-        unproven = f"; not proven: {listed(self.unproven, MOST_NAMED)}" if self.unproven else ""
-        decides = f"; what would decide it: {self.would_decide}" if self.would_decide else ""
-        return f"{said}, {self.work}, for {found.scope}{unproven}{decides}"
+        said += f", {self.work}, for {found.scope}"
+        if self.unproven:
+            said += f"; not proven: {listed(self.unproven, MOST_NAMED)}"
+        if self.would_decide:
+            said += f"; what would decide it: {self.would_decide}"
+        return said
 
     @property
     def work(self) -> str:
@@ -120,14 +127,20 @@ class Judged:
         found = self.estimate
         if self.word == NOT_COMPARABLE or found is None:
             return ""
-        parts = (
-            f"{_count(found.runs, 'run')}, {_count(found.machines, 'machine')}, {self.pair.steady_steps}",
-            self.scaling.sentence if self.scaling else "",
-            "" if self.unproven else "same model, data, settings and loss",
-            *(_tuned(name, one) for (name, _), one in zip(self.pair.sides, self.tunings, strict=False)),
-            *_kernels(self.pair),
-        )
-        return "; ".join(filter(None, parts))
+        parts = [_count(found.runs, "run"), _count(found.machines, "machine"), self.pair.steady_steps]
+        parts = [", ".join(parts)]
+        if self.scaling:
+            parts.append(self.scaling.sentence)
+        if not self.unproven:
+            parts.append("same model, data, settings and loss")
+        parts += [_tuned(name, tuning) for name, tuning in self._tunings]
+        return "; ".join([*parts, *_kernels(self.pair)])
+
+    @property
+    def _tunings(self) -> list[tuple[str, Tuning]]:
+        """The tuning of each side with its name; empty unless the method is `best`."""
+        names = self.pair.a_name, self.pair.b_name
+        return list(zip(names, self.tunings, strict=False))
 
     @property
     def sentence(self) -> str:
@@ -137,20 +150,24 @@ class Judged:
     @property
     def tuning_lines(self) -> list[str]:
         """Each side's share of the best published figure with its source, or the reason why it is unknown."""
-        return [
-            f"{name}: {'tuning unknown' if one.share.value is None else f'{one.share.value:.1f} %'}, {one.share.how}"
-            for (name, _), one in zip(self.pair.sides, self.tunings, strict=False)
-        ]
+        lines = []
+        for name, tuning in self._tunings:
+            share = "tuning unknown" if tuning.share.value is None else f"{tuning.share.value:.1f} %"
+            lines.append(f"{name}: {share}, {tuning.share.how}")
+        return lines
 
     @property
     def expert_lines(self) -> list[str]:
         """Of a mixture of experts: the share of the fullest expert in the tokens of a step on each side."""
-        found = [[one for run in side for one in fullest_expert(run).values()] for _, side in self.pair.sides]
-        if not any(found):
-            return []
-        values = [f"{fmean(one.value or 0.0 for one in side):.1f} %" if side else "unknown" for side in found]
-        sides = (f"{name} {value}" for (name, _), value in zip(self.pair.sides, values, strict=True))
-        return [f"fullest expert: {', '.join(sides)}; {next(side[0].how for side in found if side)}"]
+        sides, how = [], ""
+        for name, side in self.pair.sides:
+            figures = [figure for result in side for figure in fullest_expert(result).values()]
+            if figures:
+                how = how or figures[0].how
+                sides.append(f"{name} {fmean(figure.value or 0.0 for figure in figures):.1f} %")
+            else:
+                sides.append(f"{name} unknown")
+        return [f"fullest expert: {', '.join(sides)}; {how}"] if how else []
 
     @property
     def money_lines(self) -> list[str]:
@@ -165,19 +182,24 @@ class Judged:
 
 def weaknesses(judged: Judged) -> Iterator[str]:
     """Yield one line for each observation that weakens a verdict; the headline has what is not proven of the work."""
-    pair, proven = judged.pair, judged.unproven
-    for name, side in ((pair.b_name, pair.b), (pair.a_name, pair.a)):
-        yield from _not_counted(name, side)
+    pair = judged.pair
+    yield from _not_counted(pair.b_name, pair.b)
+    yield from _not_counted(pair.a_name, pair.a)
     if judged.word == NOT_COMPARABLE or judged.estimate is None:
         return
-    items = judged.certificate or ()
-    for item in items:
-        shown = f"{item.a}, on both sides" if item.a == item.b else f"{pair.b_name}: {item.b}; {pair.a_name}: {item.a}"
+    unproven, unknown = judged.unproven, []
+    # items are ordered by their effect on speed, so the lines are too
+    for item in judged.certificate or ():
+        shown = f"{pair.b_name}: {item.b}; {pair.a_name}: {item.a}"
+        if item.a == item.b:
+            shown = f"{item.a}, on both sides"
+        if item.state == UNKNOWN and item.name not in unproven:
+            unknown.append(item.name)
         if item.name in EVENTS and item.state != UNKNOWN and not {item.a, item.b} <= set(CALM):
             yield f"{item.name}: {shown}"
         elif item.name in NAMED and item.note:
             yield f"{item.note}: {shown}"
-    if unknown := [item.name for item in items if item.state == UNKNOWN and item.name not in proven]:
+    if unknown:
         yield f"unknown, and may differ: {listed(unknown, MOST_NAMED)}"
 
 
@@ -186,9 +208,11 @@ def _not_counted(name: str, side: Sequence[Entry]) -> Iterator[str]:
     if not failed or len(failed) == len(side):
         return  # a side without any valid result is a reason of the verdict
     reasons = list(dict.fromkeys(entry.why_not_counted or str(entry.result["status"]) for entry in failed))
-    more = f"; and {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
-    counted = f"{len(failed)} of {len(side)} runs {'does' if len(failed) == 1 else 'do'} not count"
-    yield f"{name}: {counted}: {'; '.join(reasons[:MOST_REASONS])}{more}"
+    shown = "; ".join(reasons[:MOST_REASONS])
+    if len(reasons) > MOST_REASONS:
+        shown += f"; and {len(reasons) - MOST_REASONS} more reasons"
+    verb = "does" if len(failed) == 1 else "do"
+    yield f"{name}: {len(failed)} of {len(side)} runs {verb} not count: {shown}"
 
 
 def model_name(result: Result) -> str:
@@ -198,17 +222,16 @@ def model_name(result: Result) -> str:
     return name if size == "full" else f"{name} ({size} size)"
 
 
-def _count(numbers: tuple[int, int], word: str) -> str:
+def _count(numbers: tuple[int, int], noun: str) -> str:
     a, b = numbers
-    if a == b:
-        return f"{a} {word}{'' if a == 1 else 's'} a side"
-    return f"{a} and {b} {word}s"
+    return f"{counted(a, noun)} a side" if a == b else f"{a} and {b} {noun}s"
 
 
 def _tuned(name: str, found: Tuning) -> str:
     if found.share.value is None:
         return f"no published figure to tell whether {name} is tuned"
-    return f"{name}: {'untuned, ' * bool(found.is_untuned)}{found.share.value:.0f} % of the best published figure"
+    mark = "untuned, " if found.is_untuned else ""
+    return f"{name}: {mark}{found.share.value:.0f} % of the best published figure"
 
 
 def _kernels(pair: Pair) -> Iterator[str]:

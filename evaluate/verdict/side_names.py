@@ -23,9 +23,11 @@ Terms = dict[str, str]
 def device_name(result: Result) -> str:
     """Return the name of the device as the driver reports it, with its partition mode if it has one."""
     kind = kind_of(result)
-    vendor = PLATFORMS.get(result["platform"], "")  # a log may name no platform
-    device = str(result["gpu_info"]["device_name"] or " ".join(filter(None, ("unknown", vendor, "device"))))
-    return f"{device} ({kind.text})" if kind.text else device
+    device = result["gpu_info"]["device_name"]
+    if not device:
+        vendor = PLATFORMS.get(result["platform"])  # a log may name no platform
+        device = f"unknown {vendor} device" if vendor else "unknown device"
+    return f"{device} ({kind.text})" if kind.text else str(device)
 
 
 def terms(result: Result) -> Terms:
@@ -46,25 +48,28 @@ def _of_work(setting: Setting) -> Terms:
 def in_words(result: Result, *, with_layout: bool = True) -> str:
     """Return work, layout and the unusual traits of a run in one text; EP only where it is above 1."""
     setting, layout = setting_of(result), layout_of(result)
-    sizes = layout.terms if with_layout else {}
-    if layout.ep in (None, 1):
-        sizes = {key: text for key, text in sizes.items() if key != "EP"}
-    return ", ".join([*_of_work(setting).values(), *sizes.values(), *unusual(setting)])
+    words = list(_of_work(setting).values())
+    if with_layout:
+        words += [text for key, text in layout.terms.items() if key != "EP" or layout.ep not in (None, 1)]
+    return ", ".join([*words, *unusual(setting)])
 
 
 def suffixes(pairs: Sequence[tuple[Terms, Terms]]) -> list[tuple[str, str]]:
-    """Return what to add to the two names of each pair, so that no two pairs have the same names: ` (16 GPUs)`.
+    """Return what to add to the two names of each pair, such as ` (16 GPUs)`, so that no two pairs have the same names.
 
-    Properties are chosen one after another, each only if it tells more pairs apart. A single pair needs none.
+    A single pair needs nothing.
     """
-    chosen = telling([{key: (a[key], b[key]) for key in a} for a, b in pairs]) if len(pairs) > 1 else []
+    if len(pairs) == 1:
+        return [("", "")]
+    chosen = telling([{key: (a[key], b[key]) for key in a} for a, b in pairs])
     return [(_suffix(a, chosen), _suffix(b, chosen)) for a, b in pairs]
 
 
 def telling(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return keys that all of these have, chosen one after another, each because it tells more of them apart."""
+    """Choose keys that distinguish these mappings: each in turn, if it tells more of them apart than those before."""
     chosen: list[str] = []
     for key in found[0]:
+        # a key that tells nothing more apart would only make names longer
         if _distinct(found, [*chosen, key]) > _distinct(found, chosen):
             chosen.append(key)
     return chosen
@@ -111,11 +116,11 @@ class Layout(NamedTuple):
     @property
     def terms(self) -> dict[str, str]:
         """Each size in words: `8 GPUs`, `MBS 1`; `MBS unknown` for one that the result does not record."""
-        sizes = zip(("MBS", "TP", "PP", "CP", "DP", "EP"), self[1:], strict=True)
-        return {
-            "GPUs": f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}",
-            **{name: f"{name} {'unknown' if value is None else value}" for name, value in sizes},
-        }
+        gpus = f"{self.num_gpus} GPU" if self.num_gpus == 1 else f"{self.num_gpus} GPUs"
+        words = {"GPUs": gpus}
+        for name, value in zip(("MBS", "TP", "PP", "CP", "DP", "EP"), self[1:], strict=True):
+            words[name] = f"{name} unknown" if value is None else f"{name} {value}"
+        return words
 
     @property
     def text(self) -> str:
@@ -126,7 +131,10 @@ class Layout(NamedTuple):
 def layout_of(result: Result) -> Layout:
     """Return the layout that ran; where it was not read back, the one that was asked for."""
     ran, asked = result["resolved_config"], result["training_config"]
-    return Layout(*(asked.get(key) if ran.get(key) is None else ran[key] for key in Layout._fields))
+    sizes = {}
+    for key in Layout._fields:
+        sizes[key] = asked.get(key) if ran.get(key) is None else ran[key]
+    return Layout(**sizes)
 
 
 def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
@@ -135,18 +143,24 @@ def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
     A single run has no interval, so a layout with one run is chosen only if none has several. Without a counted run, it
     is the first layout.
     """
-    logs = {layout: log_rates(entries) for layout, entries in layouts.items()}
-    several = [layout for layout in layouts if len(logs[layout]) > 1]
-    if several:
-        ends = {layout: statistics.fmean(logs[layout]) - half_interval([logs[layout]], LEVEL) for layout in several}
-        return max(several, key=ends.__getitem__)
-    return max(layouts, key=lambda layout: max(logs[layout], default=-math.inf))
+    lower_ends: dict[Layout, float] = {}
+    best_runs: dict[Layout, float] = {}
+    for layout, entries in layouts.items():
+        logs = log_rates(entries)
+        best_runs[layout] = max(logs, default=-math.inf)
+        # the lower end, not the mean: of several layouts the luckiest mean would be chosen
+        if len(logs) > 1:
+            lower_ends[layout] = statistics.fmean(logs) - half_interval([logs], LEVEL)
+    ranked = lower_ends or best_runs
+    return max(ranked, key=lambda layout: ranked[layout])
 
 
 def compared_with(chosen: Sequence[Entry], other: Sequence[Entry]) -> float | None:
     """Return the throughput per GPU of another layout over that of the chosen one; None if one has no counted run."""
     ours, theirs = log_rates(chosen), log_rates(other)
-    return math.exp(statistics.fmean(theirs) - statistics.fmean(ours)) if ours and theirs else None
+    if not ours or not theirs:
+        return None
+    return math.exp(statistics.fmean(theirs) - statistics.fmean(ours))
 
 
 def log_rates(entries: Sequence[Entry]) -> list[float]:

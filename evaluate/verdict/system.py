@@ -1,6 +1,6 @@
 """The table of what makes runs one system, beside framework, device and layout: runs that differ are never averaged.
 
-Rows of a report, sides and pairs of a verdict, jobs of an acceptance and profiles of a gap all read this table.
+Reports, pairs of a verdict, acceptance, history and the gap by kind of time all read this table.
 """
 
 from __future__ import annotations
@@ -64,19 +64,30 @@ class Setting(NamedTuple):
 def setting_of(result: Result) -> Setting:
     """Return the setting of a run, as it was asked for."""
     config = result["training_config"]
-    traits = []
+    traits: list[str | None] = []
     for trait in TRAITS:
-        traits.append(str(config.get(trait.key) or trait.usual) if reads(result["framework"], trait.key) else None)
-    work = (config["sequence_length"], config["global_batch_size"], config["precision"])
-    return Setting(result["model_size"], *work, tuple(traits))
+        # what a framework does not read cannot tell its runs apart
+        is_read = reads(result["framework"], trait.key)
+        traits.append(str(config.get(trait.key) or trait.usual) if is_read else None)
+    return Setting(
+        result["model_size"],
+        config["sequence_length"],
+        config["global_batch_size"],
+        config["precision"],
+        tuple(traits),
+    )
 
 
 def terms_of(setting: Setting) -> dict[str, str]:
     """Return each trait in words by its key; empty for one that the framework does not read."""
     words = {}
     for trait, value in zip(TRAITS, setting.traits, strict=True):
-        text = trait.usual_words if value == trait.usual else trait.words.format(value)
-        words[trait.key] = "" if value is None else text
+        if value is None:
+            words[trait.key] = ""
+        elif value == trait.usual:
+            words[trait.key] = trait.usual_words
+        else:
+            words[trait.key] = trait.words.format(value)
     return words
 
 

@@ -101,11 +101,16 @@ EXPERTS = ran(
 """A mixture of experts, as it is read back."""
 
 
+BOTH = each()
+"""The twin of a fault that is fair where both sides have it."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """Changes of the runs of NVIDIA and of AMD, words of the reason, and the changes of an honest twin.
 
-    A twin of one change has it on both sides; without any, the pair without a change is the twin.
+    A twin of one change has it on both sides, and BOTH has both changes there; without any, the pair without a change
+    is the twin.
     """
 
     nvd: Change
@@ -113,12 +118,20 @@ class Fault:
     said: str
     twin: Change | tuple[Change, Change] | None = None
 
+    @property
+    def honest(self) -> tuple[Change, Change]:
+        """The changes of the twin."""
+        if isinstance(self.twin, tuple):
+            return self.twin
+        twin = each(self.nvd, self.amd) if self.twin is BOTH else self.twin
+        return twin or nothing, twin or nothing
+
 
 FAULTS = {
     # the work
     "sequence length": Fault(nothing, settings(sequence_length=2048), "sequence length differs: 128 against 2048"),
     "precision": Fault(settings(precision="fp8"), nothing, "precision differs: fp8 against bf16"),
-    "TP": Fault(TP4, nothing, "tensor parallel size differs: 4 against 1", TP4),
+    "TP": Fault(TP4, nothing, "tensor parallel size differs: 4 against 1", BOTH),
     "batch": Fault(nothing, settings(global_batch_size=128, gradient_accumulation=16), "global batch differs"),
     "GPUs": Fault(
         nothing,
@@ -126,18 +139,18 @@ FAULTS = {
         "number of GPUs differs",
     ),
     "gradients": Fault(nothing, ran(gradient_reduce_dtype="bfloat16"), "type of reduced gradients differs"),
-    "bias": Fault(nothing, ran(qkv_bias=True), "QKV bias differs: false against true", ran(qkv_bias=True)),
-    "epsilon": Fault(nothing, ran(norm_eps=1e-6), "norm epsilon differs: 1e-05 against 1e-06", ran(norm_eps=1e-6)),
-    "rotary": Fault(nothing, ran(rope_base=10000.0), "rotary base differs", ran(rope_base=10000.0)),
+    "bias": Fault(nothing, ran(qkv_bias=True), "QKV bias differs: false against true", BOTH),
+    "epsilon": Fault(nothing, ran(norm_eps=1e-6), "norm epsilon differs: 1e-05 against 1e-06", BOTH),
+    "rotary": Fault(nothing, ran(rope_base=10000.0), "rotary base differs", BOTH),
     "window": Fault(nothing, ran(sliding_window=4097), "attention window differs: none against 4097"),
     "tied": Fault(
         nothing,
         ran(tie_word_embeddings=True),
         "embedding shared with the output layer differs",
-        ran(tie_word_embeddings=True),
+        BOTH,
     ),
-    "qk norm": Fault(ran(query_key_norm=True), nothing, "norm of queries and keys differs", ran(query_key_norm=True)),
-    "one side with experts": Fault(EXPERTS, nothing, "experts of a layer differs: 128 against false", EXPERTS),
+    "qk norm": Fault(ran(query_key_norm=True), nothing, "norm of queries and keys differs", BOTH),
+    "one side with experts": Fault(EXPERTS, nothing, "experts of a layer differs: 128 against false", BOTH),
     **{
         f"{name} with experts": Fault(EXPERTS, each(EXPERTS, change), f"{item} differs: {of_nvd} against", twin)
         for name, item, of_nvd, change, twin in (
@@ -171,7 +184,7 @@ FAULTS = {
         nothing,
         hosts("x", "y"),
         "the runs are spread over another number of machines: 1 against 2",
-        hosts("x", "y"),
+        BOTH,
     ),
     "disguised": Fault(
         ran(layer_implementation="LlamaForCausalLM"),
@@ -179,14 +192,14 @@ FAULTS = {
         "has no valid result: framework: says mega, and the layers that ran are LlamaForCausalLM",
     ),
     "out of memory": Fault(nothing, of(status="oom", reason="at step 3"), "MI300X has no valid result: at step 3"),
-    "states of four bits": Fault(ADAM4, nothing, "optimizer keeps smaller states than AdamW's", ADAM4),
+    "states of four bits": Fault(ADAM4, nothing, "optimizer keeps smaller states than AdamW's", BOTH),
     "Muon": Fault(BEST, each(BEST, ran(optimizer="Muon")), "optimizer keeps smaller states", BEST),
     "passes over the data": Fault(nothing, into("fingerprint", epochs=0.02), "passes over the data differs"),
     "model configuration": Fault(
         into("fingerprint", model_config_sha256="7" * 64),
         nothing,
         "model configuration differs",
-        into("fingerprint", model_config_sha256="7" * 64),
+        BOTH,
     ),
     # losses
     "memorised": Fault(nothing, losses(lambda step: 8 * 0.9**step), "a loss this small is of memorised data"),
@@ -207,7 +220,7 @@ FAULTS = {
         nothing,
         samples("grad_norms", lambda place, norm: norm * 8**0.5),
         "gradients differ by a factor of 2.83",
-        samples("grad_norms", lambda place, norm: norm * 8**0.5),
+        BOTH,
     ),
     "gradient norms": Fault(
         samples("grad_norms", lambda place, norm: norm * 1.07),
@@ -232,9 +245,9 @@ FAULTS = {
     ),
     "an earlier format": Fault(nothing, of(source="earlier"), "neither model nor data is proven to be the same"),
     # time and environment
-    "a tenth in no step": Fault(nothing, loop(1.1), "more of the training loop of one side is in no step", loop(1.1)),
+    "a tenth in no step": Fault(nothing, loop(1.1), "more of the training loop of one side is in no step", BOTH),
     "a twentieth in no step": Fault(loop(1.05), nothing, "0.1% of the loop", loop(1.02)),
-    "waiting for data": Fault(nothing, waits(0.25), "one side waits for its data: 0.0% of a step", waits(0.25)),
+    "waiting for data": Fault(nothing, waits(0.25), "one side waits for its data: 0.0% of a step", BOTH),
     "SDMA": Fault(
         nothing,
         environment(HSA_ENABLE_SDMA="0"),
@@ -245,13 +258,13 @@ FAULTS = {
         environment(NCCL_NVLS_ENABLE="0"),
         nothing,
         f"NCCL_NVLS_ENABLE on one side only, {NVLS}",
-        environment(NCCL_NVLS_ENABLE="0"),
+        BOTH,
     ),
     "waiting": Fault(
         environment(CUDA_LAUNCH_BLOCKING="1"),
         nothing,
         "CUDA_LAUNCH_BLOCKING on one side only",
-        environment(CUDA_LAUNCH_BLOCKING="1"),
+        BOTH,
     ),
     "handicap in all and in one": Fault(P2P, in_runs(P2P, 2), "NCCL_P2P_DISABLE in some runs only", P2P),
     "handicap in one run": Fault(nothing, in_runs(P2P, 3), "NCCL_P2P_DISABLE on one side only"),
@@ -301,9 +314,8 @@ FAULTS = {
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Return the verdicts on all pairs by name; twins begin with `honest`."""
     planted = {name: (fault.nvd, fault.amd) for name, fault in FAULTS.items()}
-    twins = {f"honest {name}": fault.twin for name, fault in FAULTS.items() if fault.twin}
-    both = {name: twin if isinstance(twin, tuple) else (twin, twin) for name, twin in twins.items()}
-    return of_pairs(tmp_path_factory.mktemp("pairs"), planted | both | {"honest": (nothing, nothing)}, code=0)
+    twins = {f"honest {name}": fault.honest for name, fault in FAULTS.items() if fault.twin}
+    return of_pairs(tmp_path_factory.mktemp("pairs"), planted | twins | {"honest": (nothing, nothing)}, code=0)
 
 
 @pytest.mark.parametrize("name", FAULTS)

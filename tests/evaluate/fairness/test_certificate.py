@@ -9,6 +9,8 @@ import pytest
 from changes import each, environment, hosts, in_runs, nothing, of, ran, samples, settings, stated, unknown
 from sides import STEPS, Change, conditions, is_bold, items, of_pairs, one_verdict, run, runs
 
+from evaluate.fairness import certificate
+from evaluate.fairness.effects import BY_EFFECT
 from example import example_result
 
 SAME, ALLOWED, UNKNOWN = "same", "differs, allowed", "unknown"
@@ -210,6 +212,14 @@ def test_what_does_not_forbid_a_comparison_is_in_its_certificate(judged: dict[st
     assert found["unproven"] == wanted.get("unproven", False)
     assert is_bold(verdict) == (not verdict["unproven"])
     assert is_bold(verdict) or f"not proven: {', '.join(verdict['unproven'])}" in verdict["sentence"]
+
+
+def test_every_item_has_a_rank_by_its_effect_on_speed(judged: dict[str, dict[str, Any]]) -> None:
+    found = {item["name"] for verdict in judged.values() for item in verdict["certificate"]}
+    known = {certificate.key_of(name) for name in found} | certificate.NAMES.keys()
+    assert known <= set(BY_EFFECT) and len(BY_EFFECT) == len(set(BY_EFFECT))
+    precision, recipe, seed, model = map(BY_EFFECT.index, ("precision", "fp8_recipe", "seed", "model"))
+    assert model < precision < recipe < seed
 
 
 def test_stock_hf_compares_with_another_framework(tmp_path: Path) -> None:

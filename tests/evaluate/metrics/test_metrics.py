@@ -70,17 +70,18 @@ def test_a_device_that_is_not_known_has_no_peak_and_no_price() -> None:
     assert found["tokens_per_dollar"].value is None and "pass one with --prices" in found["tokens_per_dollar"].how
 
 
-def test_every_figure_has_a_formula_or_a_reason() -> None:
-    for result in (
-        measured(12.27),
-        example_result(),
-        example_result(status="failed", reason="it broke", step_times=[]),
-    ):
-        found = metrics.metrics(result)
-        assert all(isinstance(figure, figures.Figure) and figure.how and figure.unit for figure in found.values()), (
-            found
-        )
-        assert not [name for name in found if "core" in name], "cores of different vendors are different things"
+@pytest.mark.parametrize("result", [measured(12.27), example_result()])
+def test_every_named_metric_has_a_unit_and_a_formula_or_a_reason(result: dict[str, Any]) -> None:
+    found = metrics.metrics(result)
+    named = {key for keys in figures.NAMES.values() for key in keys}
+    assert found.keys() == named - {"fullest_expert"}, "the routers of a dense model have no experts"
+    assert all(figure.how and figure.unit for figure in found.values()), found
+    assert not [name for name in found if "core" in name], "cores of different vendors are different things"
+
+
+def test_a_run_without_a_steady_step_has_one_figure_with_its_reason() -> None:
+    found = metrics.metrics(example_result(status="failed", reason="it broke", step_times=[]))
+    assert found == {"step_time": figures.unknown("s", "the run is failed: it broke")}
 
 
 def test_energy_is_measured_or_a_bound_that_says_so() -> None:

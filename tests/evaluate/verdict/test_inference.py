@@ -129,6 +129,31 @@ def test_the_word_and_its_reason(ratio: float, half: float, p_value: float, word
     assert decide(found(ratio, half, p_value), p_value) == (word, reason)
 
 
+EDGE = 1.03
+"""The end of a band of 3 %."""
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "p_value", "count", "word"),
+    [
+        (1.0, 1 / EDGE, EDGE, 0.5, 5, "tie"),
+        (1.0, 1 / EDGE - 1e-9, EDGE, 0.5, 5, "undecided"),
+        (1.0, 1 / EDGE, EDGE + 1e-9, 0.5, 5, "undecided"),
+        (EDGE - 1e-9, 1.02, 1.04, 1e-6, 5, "undecided"),
+        (EDGE + 1e-9, 1.02, 1.04, 1e-6, 5, "faster"),
+        (1.1, 1.02, 1.2, 0.03, 5, "undecided"),  # the level itself is not below it
+        (1.1, 1.02, 1.2, 0.03 - 1e-9, 5, "faster"),
+        (1.1, 1.05, 1.15, 1e-6, 2, "undecided"),
+        (1.1, 1.05, 1.15, 1e-6, 3, "faster"),
+    ],
+)
+def test_the_edges_of_tie_level_and_number_of_runs(
+    ratio: float, low: float, high: float, p_value: float, count: int, word: str
+) -> None:
+    edge = Estimate(ratio, low, high, p_value, 8.0, THESE_MACHINES, (count, 5), (1, 1))
+    assert decide(edge, p_value)[0] == word
+
+
 @pytest.mark.parametrize(
     ("p_values", "wanted"),
     [

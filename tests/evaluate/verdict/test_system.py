@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from reports import report
-from sides import Result, both, runs
+from sides import Result, both, runs, write
 
+from evaluate import history
 from evaluate.verdict.system import TRAITS, setting_of
 
 FP8 = {"precision": "fp8", "parameter_dtype": "bfloat16"}
@@ -31,6 +33,13 @@ def two_systems(first: dict[str, Any], second: dict[str, Any], method: str = "eq
     return results
 
 
+def series_of(folder: Path, results: list[Result] | tuple[()]) -> list[dict[str, Any]]:
+    """Return the series that a history makes of results, and of those that the folder has already."""
+    write(folder, results)
+    history.main([str(folder), "--output", str(folder / "history")])
+    return list(json.loads((folder / "history" / "history.json").read_text())["series"])
+
+
 @pytest.mark.parametrize("trait", TWO)
 @pytest.mark.parametrize("method", ["equal", "best"])
 def test_two_systems_on_each_side_are_two_rows_and_two_verdicts(trait: str, method: str, tmp_path: Path) -> None:
@@ -47,6 +56,14 @@ def test_two_systems_on_each_side_are_two_rows_and_two_verdicts(trait: str, meth
     assert ratios[0] == pytest.approx(0.8 / 0.9 if is_free else 1 / 0.9, rel=0.01)
     names = {(verdict["a"], verdict["b"]) for verdict in verdicts}
     assert len(names) == len(verdicts), "each pair has names of its own"
+    assert [len(series["runs"]) for series in series_of(tmp_path / "in", ())] == [3, 3, 3, 3]
+
+
+def test_a_history_does_not_split_at_a_setting_that_its_framework_does_not_read(tmp_path: Path) -> None:
+    usual, other = runs("nvd", 1.0, framework="hf"), runs("nvd", 1.0, framework="hf", first=4)
+    for result in other:
+        result["training_config"]["layers"] = "local"
+    assert len(series_of(tmp_path, usual + other)) == 1
 
 
 @pytest.mark.parametrize(("trait", "framework"), [("layers", "hf"), ("hf_kernels", "mega")])
