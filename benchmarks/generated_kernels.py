@@ -18,7 +18,6 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses import fake_tensor
