@@ -330,7 +330,7 @@ def note_samples(trainer: Any, notes: dict[str, Any], rows: int) -> None:
     notes["workers"] = []
 
     def see(module: torch.nn.Module, inputs: Any) -> None:
-        if type(module).__name__.removeprefix("FSDP") not in ("Embedding", "VocabParallelEmbedding"):
+        if type(module).__name__.removeprefix("FSDP") not in ("Embedding", "VocabParallelEmbedding", "RowEmbedding"):
             return
         if not notes["workers"]:
             notes["embedding"] = float(module.weight.detach().double().square().sum())

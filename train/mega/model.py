@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from megatron.core import parallel_state
+from megatron.core import parallel_state, tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
@@ -43,6 +44,17 @@ class OneCopyOfLogits(GPTModel):
         return losses.transpose(0, 1).contiguous()
 
 
+class RowEmbedding(tensor_parallel.VocabParallelEmbedding):
+    """megatron-core's embedding whose gradient is that of the batch's tokens alone; without tensor parallelism."""
+
+    def forward(self, input_: torch.Tensor) -> torch.Tensor:
+        """Return the embedded tokens [batch, sequence, hidden]."""
+        has_buffer = hasattr(self.weight, "main_grad")  # DDP makes it
+        if not has_buffer or self.tp_group.size() > 1:
+            return super().forward(input_)
+        return kernels.rows(self.weight, input_)
+
+
 def initialize_parallel(config: RunConfig) -> None:
     """Start torch.distributed (gloo or nccl), megatron-core's process groups and its random generators."""
     if not torch.distributed.is_initialized():
@@ -69,9 +81,11 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         setting = "PRECISION=fp8" if config.precision == "fp8" else "CP"
         why = engine.reason_against() or "LAYERS=local"
         raise ConfigError(f"{setting}: needs the layers of TransformerEngine; {why}")
-    if config.platform != "cpu" and not with_engine:
-        # with TransformerEngine's layers megatron-core takes the rotary kernel of TransformerEngine
-        kernels.install_rotary()
+    if config.platform != "cpu":
+        kernels.install_swiglu()
+        if not with_engine:
+            # with TransformerEngine's layers megatron-core takes the rotary kernel of TransformerEngine
+            kernels.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine and not spec.num_experts
     if with_engine:
@@ -85,19 +99,20 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     silence(KNOWN_MESSAGES)
     if not hasattr(moe_utils, "te_general_gemm"):
         moe_utils.te_general_gemm = None  # 0.16.1 forgets it where TransformerEngine is missing
-    model = OneCopyOfLogits(
-        settings,
-        layer,
-        vocab_size=spec.vocab_size,
-        max_sequence_length=config.sequence_length,
-        pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(),
-        position_embedding_type="rope",
-        rotary_base=spec.rope_base,
-        rope_scaling=spec.rope_scaling is not None,
-        rope_scaling_factor=_rope_factor(spec),
-        share_embeddings_and_output_weights=spec.tie_word_embeddings,
-    )
+    with mock.patch.object(tensor_parallel, "VocabParallelEmbedding", RowEmbedding):
+        model = OneCopyOfLogits(
+            settings,
+            layer,
+            vocab_size=spec.vocab_size,
+            max_sequence_length=config.sequence_length,
+            pre_process=parallel_state.is_pipeline_first_stage(),
+            post_process=parallel_state.is_pipeline_last_stage(),
+            position_embedding_type="rope",
+            rotary_base=spec.rope_base,
+            rope_scaling=spec.rope_scaling is not None,
+            rope_scaling_factor=_rope_factor(spec),
+            share_embeddings_and_output_weights=spec.tie_word_embeddings,
+        )
     if has_recipes:
         recompute.connect(model)
     if with_engine and model.post_process and not kernels.is_exact("cuda"):

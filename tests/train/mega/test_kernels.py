@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from megatron.core.fusions import fused_bias_swiglu
 from torch.nn.attention import SDPBackend, varlen
 
 from train.mega import attention, kernels
@@ -152,6 +153,52 @@ def test_rotary_embedding_rounds_once_in_both_directions(kind, dtype, bound):
     wanted = rotated_as_complex_numbers(values.detach(), table)
     assert (result.double() - wanted).norm() < bound * wanted.norm()
     assert (found.double() - exact.grad).norm() < bound * exact.grad.norm()
+
+
+@pytest.mark.parametrize(("kind", "dtype", "bound"), KINDS)
+def test_the_gradient_of_swiglu_is_that_of_float64(kind, dtype, bound):
+    generator = torch.Generator().manual_seed(6)
+    halves, gradient = (2 * torch.randn(24, size, generator=generator).to(dtype) for size in (32, 16))
+    exact = halves.double().requires_grad_()
+    (F.silu(exact[:, :16]) * exact[:, 16:]).backward(gradient.double())
+    found = kernels.swiglu_gradient(gradient, halves)
+    assert found.dtype is dtype
+    assert (found.double() - exact.grad).norm() < bound * exact.grad.norm()
+
+
+def test_megatrons_fused_swiglu_takes_this_gradient(monkeypatch):
+    monkeypatch.setattr(fused_bias_swiglu, "swiglu_back", None)
+    monkeypatch.setattr(fused_bias_swiglu, "swiglu", lambda y: F.silu(y[:, :4]) * y[:, 4:])  # not compiled
+    kernels.install_swiglu()
+    halves = torch.randn(3, 8, requires_grad=True)
+    found, wanted = (
+        torch.autograd.grad(result.sum(), halves)[0]
+        for result in (
+            fused_bias_swiglu.bias_swiglu_impl(halves, None),
+            F.silu(halves[:, :4]) * halves[:, 4:],
+        )
+    )
+    assert torch.allclose(found, wanted, atol=1e-6)
+
+
+# Embedding
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_rows_is_added_to_the_buffer_and_nothing_dense_is_made(dtype):
+    weight = torch.nn.Parameter(torch.randn(50, 8).to(dtype))
+    weight.main_grad = torch.ones(50, 8)
+    weight.grad_added_to_main_grad = False
+    tokens = torch.tensor([[3, 7, 3], [0, 49, 3]])  # one token three times
+    gradient = torch.randn(2, 3, 8).to(dtype)
+    found = kernels.rows(weight, tokens)
+    assert torch.equal(found, weight[tokens])
+    found.backward(gradient)
+    wanted = torch.ones(50, 8, dtype=torch.float64)
+    for place, token in enumerate(tokens.flatten().tolist()):
+        wanted[token] += gradient.double().flatten(0, 1)[place]
+    assert torch.allclose(weight.main_grad.double(), wanted, atol=1e-5)
+    assert weight.grad_added_to_main_grad, "DDP would add the gradient that is not one"
 
 
 # Core attention of mega on a GPU: named, fused kernels, against its definition in float64.
