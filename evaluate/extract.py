@@ -30,7 +30,8 @@ from utils.arguments import Parser, from_one, refusing, run
 from utils.errors import ForeignFileError
 from utils.input_files import InputFileError, require_regular
 from utils.logs.events import EventFileError
-from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
+from utils.logs.lines import FRAMEWORKS
+from utils.logs.reader import LogFormatError, read_log
 from utils.own_files import require_ours
 from utils.results import store
 from utils.settings.config import PLATFORMS

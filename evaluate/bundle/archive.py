@@ -129,11 +129,12 @@ _LISTED = {
 def kind_of(name: str) -> str | None:
     """Return the kind of a path in an archive; None for a path that shell/wrap.sh never packs."""
     *folders, file = name.split("/")
-    layout: Layout | None = OUTPUT_LAYOUT
+    layout = OUTPUT_LAYOUT
     for folder in folders:
-        layout = layout.layout_of(folder)
-        if layout is None:
+        inner = layout.layout_of(folder)
+        if inner is None:
             return None
+        layout = inner
     kind = layout.kind_of(file)
     return kind if kind in PACKED else None
 

@@ -121,7 +121,7 @@ def size_matches_name(result: Result) -> Iterator[str]:
 def _as_built(spec: ModelSpec, ran: Mapping[str, Any], tensor_parallel: int) -> ModelSpec:
     """Return a model with what a framework may choose: the padding of its vocabulary, and an embedding that the output
     layer shares."""
-    added = {}
+    added: dict[str, Any] = {}
     for trait in _OPTIONAL:
         if not trait.makes_another_model and ran.get(trait.key):
             added[trait.key] = True

@@ -170,6 +170,8 @@ def _known(section: str, given: Any) -> dict[str, Any]:
         return known
     for name, value in given.items():
         key = OURS.get(name, name)
+        if key is None:
+            continue
         kind = SECTIONS[section].get(key)
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)

@@ -350,9 +350,9 @@ class StepRecorder:
         self.samples.loss_values = (losses / distributed.get_world_size(loss_group)).tolist()
         # one collective for both: a figure of the memory that is unknown on one rank is unknown of all
         figures = (self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb)
-        memory = _as_numbers(figures, unknown=math.inf)
+        numbers = _as_numbers(figures, unknown=math.inf)
         waits = _as_numbers(self.samples.data_wait_seconds, unknown=UNKNOWN)
-        largest = torch.tensor(memory + waits, dtype=torch.float64, device=where)
+        largest = torch.tensor(numbers + waits, dtype=torch.float64, device=where)
         distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
         of_all_ranks = largest.tolist()
         memory = _from_numbers(of_all_ranks[: len(figures)], unknown=math.inf)

@@ -38,7 +38,8 @@ _FREQUENCY_TOLERANCE = 1e-4
 
 def read(training: Any, job: Job) -> Facts:
     """Return the `resolved_config` section of a built trainer, whose weights INIT=equal replaces afterwards."""
-    std, reasons = job.config.init_std, {}
+    std: float | None = job.config.init_std
+    reasons = {}
     if job.config.init != "equal":
         std = None
         reasons["init_std"] = "torchtitan draws each kind of weight with a std of its own"
