@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils.housekeeping.inventory import OUTPUT_LAYOUT, Layout
+from utils.housekeeping.inventory import OUTPUT_LAYOUT
 from utils.input_files import require_regular
 from utils.own_files import LARGEST_BYTES
 from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
