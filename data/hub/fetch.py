@@ -1,8 +1,8 @@
 """Fetch the data of a run from the hub: the shards of a text, one at a time, and the tokenizer of a model.
 
 Repositories are tried in the order of TEXTS and of utils/models.py, which declares the tokenizers: the canonical one
-first, then copies of the same content. The reason for skipping one is logged. The origin, with its commit and the digest
-of every file, is returned for the manifest. docs/data.md has the sources, and what could not be checked.
+first, then copies of the same content. The reason for skipping one is logged. The origin, with its commit and the
+digest of every file, is returned for the manifest. docs/data.md has the sources, and what could not be checked.
 """
 
 from __future__ import annotations
