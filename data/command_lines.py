@@ -98,6 +98,7 @@ SYNTH = Parser(
     module="data.synth",
     epilog="Prints the counts as JSON. Exit codes: 0 success; 1 the work failed; 2 bad input or arguments.",
 )
+# exactly one of two, which the table above cannot express
 _SIZE = SYNTH.add_mutually_exclusive_group(required=True)
 _SIZE.add_argument("--words", type=int, help="minimum number of words; each is at least one token")
 _SIZE.add_argument("--documents", type=int, help="number of documents, of about 50 to 500 words each")

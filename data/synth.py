@@ -40,7 +40,8 @@ TOKENIZER_FILE, SETTINGS_FILE = "tokenizer.json", "tokenizer_config.json"
 SETTINGS = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "eos_token": END_OF_TEXT,
-    "model_max_length": 1_000_000_000,  # no limit: documents are cut into samples later
+    # no limit: documents are cut into samples later
+    "model_max_length": 1_000_000_000,
     "clean_up_tokenization_spaces": False,
 }
 """Content of the second file, by which a tokenizer of this suite is recognised."""

@@ -60,8 +60,8 @@ def check_tokens(prefix: Path, index: Index, vocabulary_size: int, eod: int) -> 
     lengths = Lengths()
     digest = hashlib.sha256()
     largest_id = 0
-    documents = 0  # that end in earlier pieces
-    last_end = 0  # of the last one of them
+    # number of the documents that end in earlier pieces, and the end of the last one of them
+    documents = last_end = 0
     with bin_path(prefix).open("rb") as file, progress_bar("check tokens", index.tokens, "tokens") as bar:
         for start in range(0, index.tokens, CHUNK_TOKENS):
             # read, not mapped: mapped pages count as memory of this process until the kernel reclaims them

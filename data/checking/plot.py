@@ -51,7 +51,8 @@ def draw(summary: PairSummary, name: str) -> Figure:
     axes.set(
         xlabel="tokens per document with its end token (logarithmic, bins of half an octave)",
         ylabel="documents",
-        ylim=(0, 1.15 * max(counts)),  # room for the name of the median
+        # with room for the name of the median
+        ylim=(0, 1.15 * max(counts)),
         axisbelow=True,
     )
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -218,7 +218,8 @@ def repaired(text: str) -> str:
     Quotes, ligatures, widths, line ends and normal form stay as they are.
     """
     if text.isascii() and "&" not in text and "\x1b" not in text:
-        return text  # ftfy changes nothing here, with the settings below
+        # ftfy changes nothing here, with the settings below, and takes long to find out
+        return text
     fix, config = _ftfy()
     return str(fix(text, config))
 

@@ -202,5 +202,6 @@ def _link(source: Path, target: Path) -> None:
     target.unlink()
     try:
         os.link(source, target)
-    except OSError:  # a file system without hard links, or source and target on different file systems
+    except OSError:
+        # a file system without hard links, or source and target on different file systems
         shutil.copyfile(source, target)

@@ -77,6 +77,7 @@ def _read(inputs: list[Path], totals: Totals, read: deque[tuple[Span, str]]) -> 
 
 def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals) -> None:
     """Add a part to the pair and to the totals."""
+    # read once, for the file and for its digest
     ids = file_of(job.folder, part.number, "bin").read_bytes()
     totals.written.update(ids)
     file.write(ids)

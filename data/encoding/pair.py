@@ -64,6 +64,7 @@ def encode(
     check_places(inputs, tokenizer, output_prefix)
     workers = usable(workers, most_parts(inputs))
     if workers > 1:
+        # before transformers is imported here, so that both happen at once
         start_workers()
     encoder = Encoder(tokenizer, text_key)
     # before anything is written, because it refuses an unusable tokenizer
@@ -78,6 +79,7 @@ def encode(
             manifest = _manifest(encoder, inputs, totals, lengths, sha256_file(index))
             manifest |= extra_manifest or {}
             _move_manifest(manifest, output_prefix)
+        # the last file: a pair without a manifest counts as unfinished
         write_json(manifest, manifest_path(output_prefix))
     return manifest
 
@@ -159,6 +161,7 @@ def _job(folder: Path, encoder: Encoder, content: str | None, on_bad_line: str) 
         path = folder / "tokenizer.json"
         write_whole(path, content, is_ours=anything, fsync=False)
     skips_bad_lines = on_bad_line == "skip"
+    # all that determines the bytes of a part: one that was made with another identity is made again
     identity = {
         "tokenizer": sha256_tokenizer(encoder.folder),
         "content": content,
@@ -266,7 +269,8 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
             yield folder
         except BaseException as error:
             if isinstance(error, DataError) or not has_finished_parts(folder):
-                shutil.rmtree(folder, ignore_errors=True)  # anything left behind is harmless
+                # anything left behind is harmless
+                shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder)
 

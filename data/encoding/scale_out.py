@@ -41,8 +41,10 @@ class EncodeParts:
         """Encode the parts of a task and pass on `data`; raises DataError as `data.encoding.pair.encode` does."""
         one_thread_each()
         job = pair.job_of(**self.arguments)
-        for _ in in_order(job, islice(spans(self.arguments["input"]), rank, None, world_size), workers=1):
-            pass  # its files are the result
+        own_parts = islice(spans(self.arguments["input"]), rank, None, world_size)
+        for _ in in_order(job, own_parts, workers=1):
+            # the part files are the result
+            pass
         yield from data or ()
 
 

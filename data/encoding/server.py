@@ -16,7 +16,8 @@ SOCKETS = "TPRIMAT_SOCKETS"
 
 
 def _remove(folder: str, server: int) -> None:
-    if os.getpid() == server:  # a worker is forked from the server
+    # a worker is forked from the server, and inherits this function
+    if os.getpid() == server:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -56,6 +56,7 @@ def in_order(function: Callable[[Part], Result], parts: Iterable[Part], workers:
     results: deque[Future[Result]] = deque()
     try:
         while True:
+            # not all parts at once: the files of those that are not joined yet would fill the disk
             for part in islice(remaining, PARTS_AHEAD * workers - len(results)):
                 results.append(pool.submit(function, part))
             if not results:

@@ -33,7 +33,6 @@ LONGEST_RETRY_AFTER_SECONDS = 300
 CARD = "README.md"
 LICENCE_KEYS = ("license", "license_name", "license_link")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_GIT_BLOB = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -194,10 +193,8 @@ def _megabytes(size: int | None) -> str:
 
 def _file(name: str, path: Path) -> HubFile:
     """Return a file of the cache, which is a link to a file that is named after the digest of its content."""
-    digest = path.readlink().name if path.is_symlink() else ""
-    if not _SHA256.fullmatch(digest) and not _GIT_BLOB.fullmatch(digest):
-        # a file system without links
-        digest = sha256_file(path)
+    # on a file system without links the cache holds the file itself
+    digest = path.readlink().name if path.is_symlink() else sha256_file(path)
     return HubFile(name, path, path.stat().st_size, digest)
 
 

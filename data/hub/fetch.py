@@ -1,8 +1,8 @@
 """Fetch the data of a run from the hub: the shards of a text, one at a time, and the tokenizer of a model.
 
-Repositories are tried in the order of TEXTS and TOKENIZERS: the canonical one first, then copies of the same content.
-The reason for skipping one is logged. The origin, with its commit and the digest of every file, is returned for the
-manifest. utils/models.py declares the tokenizers. docs/data.md has the sources, and what could not be checked.
+Repositories are tried in the order of TEXTS and of utils/models.py, which declares the tokenizers: the canonical one
+first, then copies of the same content. The reason for skipping one is logged. The origin, with its commit and the
+digest of every file, is returned for the manifest. docs/data.md has the sources, and what could not be checked.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ TEXTS: dict[str, tuple[TextSource, ...]] = {
     # bookcorpus/bookcorpus itself is a loading script, which datasets has not run since version 4
     "bc": (
         TextSource("SamuelYang/bookcorpus", None, "text"),
-        TextSource("rojagtap/bookcorpus", None, "text", text_unit="line"),  # two files with a sentence on each line
+        # two files with a sentence on each line
+        TextSource("rojagtap/bookcorpus", None, "text", text_unit="line"),
     ),
 }
 """Data sets by the name that DATASET gives them; each tuple in the order in which they are tried."""
 
-TOKENIZERS: dict[str, tuple[str, ...]] = {name: model.repositories for name, model in MODELS.items()}
-"""Repositories that hold the tokenizer of a model, the release first."""
 VOCABULARIES: dict[str, ModelTokenizer] = {
     repo: model.tokenizer for model in MODELS.values() for repo in model.repositories
 }
@@ -134,7 +133,8 @@ def _open(config: RunConfig, source: TextSource) -> Shards:
         raise SourceError(f"{source.repo}: contains {names[0]}, wanted {WANTED}; name another repository")
     shards = Shards(source, repo, names)
     hub.log(str(shards.licence))
-    shards.fetch_next()  # a gated repository lists its files to everybody, but only a download needs access
+    # a gated repository lists its files to everybody: only a download shows whether there is access
+    shards.fetch_next()
     return shards
 
 
@@ -153,7 +153,7 @@ def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, An
         source = dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
         # a tokenizer that an earlier version fetched has no licence on record
         return licence_of("model", str(source.get("repo")), None).as_dict() | source
-    repositories = (config.tokenizer,) if config.tokenizer else TOKENIZERS[model]
+    repositories = (config.tokenizer,) if config.tokenizer else MODELS[model].repositories
     return _first_that_works(
         f"TOKENIZER=auto of {model}", repositories, lambda repo_id: _fetch_tokenizer(repo_id, folder)
     )

@@ -139,8 +139,9 @@ def licence_of(
     stated = None if card is None else _stated(card)
     if known is not None and (card is None or (stated is None and known.id is not None)):
         # the hub does not tell it, so the table counts
-        licence, site = known.id, HUB
+        licence = known.id
         looked_up: str | None = LOOKED_UP
+        site = HUB
     else:
         licence = None if stated == UNKNOWN else stated
         looked_up = None if card is None else READ_FROM_THE_HUB

@@ -49,7 +49,8 @@ def text_of(line: bytes, path: Path, number: int, text_key: str = "text") -> str
         if isinstance(record, dict) and isinstance(record.get(text_key), str):
             return str(record[text_key])
     except ValueError:
-        pass  # json names the fault, or accepts the line (NaN, half a surrogate pair under another key)
+        # json names the fault, or accepts the line (NaN, half a surrogate pair under another key)
+        pass
     return _text_by_json(line, path, number, text_key)
 
 
@@ -81,6 +82,7 @@ def _text_by_json(line: bytes, path: Path, number: int, text_key: str) -> str:
     if not isinstance(text, str):
         raise wrong(f"{text_key} = {quoted(text)} ({type(text).__name__})")
     try:
+        # JSON may contain half a surrogate pair, UTF-8 may not
         text.encode("utf8")
     except UnicodeEncodeError as error:
         raise wrong(f"half a surrogate pair at character {error.start} of the text", "half a surrogate pair") from error

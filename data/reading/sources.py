@@ -43,6 +43,7 @@ def find(source: Path) -> list[Path]:
     for path in paths:
         if kind(path) is None:
             raise UnusableError(f"{path}: unknown file ending, wanted {WANTED}; rename or convert the file")
+    # the order of a folder or a glob differs between file systems, and the data with it
     paths.sort()
     if source.is_dir():
         _require_one_kind(source, paths)
@@ -85,6 +86,7 @@ def require_each_once(paths: Iterable[Path]) -> None:
     first: dict[object, Path] = {}
     for path in paths:
         status = path.stat()
+        # links have other names and the same inode
         other = first.setdefault((status.st_dev, status.st_ino), path)
         if other is not path:
             raise UnusableError(f"{path}: is the same file as {other}; name each file once")

@@ -21,6 +21,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoTokenizer
 
 from data.hub import fetch as fetching, hub_errors, licences
+from utils.models import MODELS
 
 WORKER = ROOT / "tests" / "workers" / "hub_worker.py"
 CONTENT = bytes(range(256)) * 4000
@@ -167,7 +168,7 @@ def test_a_secret_is_cut_out_of_addresses_cards_and_messages(monkeypatch) -> Non
 
 def test_the_table_has_every_repository_and_the_page_says_the_same() -> None:
     fetched = {("dataset", source.repo) for sources in fetching.TEXTS.values() for source in sources}
-    fetched |= {("model", repo) for repos in fetching.TOKENIZERS.values() for repo in repos}
+    fetched |= {("model", repo) for model in MODELS.values() for repo in model.repositories}
     assert set(licences.KNOWN) == fetched
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf8")
     for (_, repo), known in licences.KNOWN.items():
