@@ -24,64 +24,56 @@ from example import example_result
 
 ROOMS = ("utils", "data", "train", "evaluate")
 LOG = ROOT / "tests" / "utils" / "logs" / "samples" / "primus_a.log"
-SETTINGS = ("FRAMEWORK=hf", "MODEL=llama", "RUNS=1", "GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2")
+SETTINGS = "FRAMEWORK=hf MODEL=llama RUNS=1 GBS=8 MBS=2 SL=128 TRAIN_ITERS=6 WARMUP_ITERS=2"
 JOB = "train_cpu_hf_llama_run1.json"
-MATRIX = ("--platform", "cpu", "OUTPUT_DIR={out}", "DATA_DIR={in}/data", "DATASET={in}/toy", *SETTINGS)
+MATRIX = f"--platform cpu OUTPUT_DIR={{out}} DATA_DIR={{in}}/data DATASET={{in}}/toy {SETTINGS}"
 SYNTH = "data/synth_seed42_6145tokens"
 
-WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "data.clean": (("{in}/text.jsonl", "--output", "{out}/new.jsonl"), ("new.jsonl", ".new.jsonl.tprimat")),
+WRITERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "data.clean": ("{in}/text.jsonl --output {out}/new.jsonl", ("new.jsonl", ".new.jsonl.tprimat")),
     "data.encode": (
-        ("--input", "{in}/text.jsonl", "--tokenizer", "{in}/tokenizer", "--output-prefix", "{out}/pair"),
+        "--input {in}/text.jsonl --tokenizer {in}/tokenizer --output-prefix {out}/pair",
         ("pair.bin", "pair.idx", "pair.json", ".pair.parts/notes.txt", ".pair.parts"),
     ),
     "data.prepare": (
+        f"--platform cpu --for-any-training DATASET=synth DATA_DIR={{out}}/data OUTPUT_DIR={{out}}/output {SETTINGS}",
         (
-            *("--platform", "cpu", "--for-any-training", "DATASET=synth"),
-            *("DATA_DIR={out}/data", "OUTPUT_DIR={out}/output", *SETTINGS),
-        ),
-        (
-            *(f"{SYNTH}/text.{ending}" for ending in ("bin", "idx", "json", "jsonl")),
+            f"{SYNTH}/text.bin",
+            f"{SYNTH}/text.idx",
+            f"{SYNTH}/text.json",
+            f"{SYNTH}/text.jsonl",
             f"{SYNTH}/tokenizer/tokenizer.json",
             "output/data_synth_seed42_6145tokens.png",
         ),
     ),
     "data.synth": (
-        ("--output", "{out}/new.jsonl", "--words", "9", "--tokenizer-output", "{out}/tokenizer"),
+        "--output {out}/new.jsonl --words 9 --tokenizer-output {out}/tokenizer",
         ("new.jsonl", "tokenizer", "tokenizer/tokenizer.json", "tokenizer/weights"),
     ),
-    "data.verify": (("{in}/pair", "--tokenizer", "{in}/tokenizer", "--plot", "{out}/new.png"), ("new.png",)),
+    "data.verify": ("{in}/pair --tokenizer {in}/tokenizer --plot {out}/new.png", ("new.png",)),
     "evaluate.compare": (
-        ("{in}/results", "--output", "{out}"),
+        "{in}/results --output {out}",
         ("compare.json", "compare.md", "compare.html", "compare.png"),
     ),
-    "evaluate.frame": (("{in}/results", "--output", "{out}/new.csv"), ("new.csv",)),
+    "evaluate.frame": ("{in}/results --output {out}/new.csv", ("new.csv",)),
     "evaluate.extract": (
-        (
-            *("--log-file", str(LOG), "--model-name", "llama", "--num-gpus", "8", "--global-batch-size", "64"),
-            *("--sequence-length", "4096", "--output", "{out}/new.json"),
-        ),
+        "--log-file {log} --model-name llama --num-gpus 8 --global-batch-size 64 --sequence-length 4096 "
+        "--output {out}/new.json",
         ("new.json",),
     ),
-    "evaluate.history": (("{in}/results", "--output", "{out}"), ("history.json", "history.html")),
-    "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
-    "evaluate.trace": (("{in}/trace.json", "--output", "{out}"), ("trace.html", "trace.json")),
-    "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
+    "evaluate.history": ("{in}/results --output {out}", ("history.json", "history.html")),
+    "evaluate.mlperf": ("{in} --output {out}/new.json", ("new.json",)),
+    "evaluate.trace": ("{in}/trace.json --output {out}", ("trace.html", "trace.json")),
+    "train.launch": (f"--framework hf --model llama {MATRIX}", (JOB,)),
     "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
-    "train.probe": (
-        ("--platform", "cpu", "--seconds", "0.1", "OUTPUT_DIR={out}"),
-        (f"probe_cpu_{platform.node()}.json",),
-    ),
+    "train.probe": ("--platform cpu --seconds 0.1 OUTPUT_DIR={out}", (f"probe_cpu_{platform.node()}.json",)),
     "train.rehearse": (
-        (
-            *("--platform", "cpu", "--gpus", "1", "--framework", "mega", "--model", "llama"),
-            *("--output", "{out}/new.json"),
-        ),
+        "--platform cpu --gpus 1 --framework mega --model llama --output {out}/new.json",
         ("new.json",),
     ),
-    "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
-    "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),
-    "evaluate.wrap": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
+    "train.slurm": (f"{MATRIX} RUNTIME=native", (JOB, "status.json", "logs/matrix.log")),
+    "train.sweep": (f"{MATRIX} MBS=2,4", ("sweeps/sweep.json",)),
+    "evaluate.wrap": ("--platform cpu OUTPUT_DIR={out}", ("output.zip",)),
 }
 """Arguments of each command that writes, and the names below {out} that it would write."""
 
@@ -98,7 +90,12 @@ WRITE_NOTHING_NAMED = {
     "train.machine.gpu_command": PRINTS,
     "train.status": PRINTS,
     "train.probing.collectives": "started by train.probe; writes into a temporary folder",
-    **{f"train.train_{framework}": OF_A_JOB for framework in ("hf", "mega", "nemo", "bridge", "prim", "titan")},
+    "train.train_hf": OF_A_JOB,
+    "train.train_mega": OF_A_JOB,
+    "train.train_nemo": OF_A_JOB,
+    "train.train_bridge": OF_A_JOB,
+    "train.train_prim": OF_A_JOB,
+    "train.train_titan": OF_A_JOB,
     "utils.configure": PRINTS,
     "utils.hardware.__main__": PRINTS,
     "utils.housekeeping.purge": "removes files that utils/housekeeping/inventory.py recognises, and writes none",
@@ -176,7 +173,8 @@ def run(
     command: str, inputs: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
     """Run a command of WRITERS in this process; return its exit code and what it printed on stderr."""
-    arguments = [argument.format(**{"in": inputs, "out": out}) for argument in WRITERS[command][0]]
+    places = {"in": inputs, "out": out, "log": LOG}
+    arguments = [argument.format_map(places) for argument in WRITERS[command][0].split()]
     monkeypatch.setattr(sys, "argv", [command, *arguments])
     monkeypatch.setenv("PLATFORM", "cpu")
     monkeypatch.setenv("TPRIMAT_MACHINE", "")  # train.slurm sets it for the processes that it starts
@@ -216,8 +214,14 @@ def test_a_file_of_a_user_stays_and_is_named_in_one_line(
 @pytest.mark.parametrize(
     "command",
     [
-        *("data.encode", "data.clean", "data.synth", "data.verify"),
-        *("evaluate.compare", "evaluate.extract", "evaluate.frame", "evaluate.history"),
+        "data.encode",
+        "data.clean",
+        "data.synth",
+        "data.verify",
+        "evaluate.compare",
+        "evaluate.extract",
+        "evaluate.frame",
+        "evaluate.history",
     ],
 )
 def test_what_the_suite_wrote_is_replaced(

@@ -169,7 +169,9 @@ def test_leftovers_of_a_killed_writer_go_and_those_of_a_living_one_stay(tmp_path
 # A folder that anybody has filled stops no command and blocks none: each odd file is one line.
 
 ODD = {  # names, and the words with which each is refused
-    **dict.fromkeys(("loop", "first", "second"), "Too many levels of symbolic links"),
+    "loop": "Too many levels of symbolic links",
+    "first": "Too many levels of symbolic links",
+    "second": "Too many levels of symbolic links",
     "gone": "No such file or directory",
     "device": "is a device, wanted a regular file",
     "pipe": "is a named pipe, wanted a regular file",
@@ -315,8 +317,10 @@ def test_every_command_has_this_parser():
 PROGRAMS = {  # `main` of a command, its environment, what it prints, and how it ends, without a traceback
     "a reader that goes away": ("print('x' * 10**7) or 0", {}, None, 128 + signal.SIGPIPE),
     "a character that the terminal cannot show": (
-        *("print('\\u4e2d') or 3", {"PYTHONIOENCODING": "ascii"}),
-        *(b"\\u4e2d\n", 3),
+        "print('\\u4e2d') or 3",
+        {"PYTHONIOENCODING": "ascii"},
+        b"\\u4e2d\n",
+        3,
     ),
     "Ctrl-C": ("__import__('signal').raise_signal(2)", {}, b"", 128 + signal.SIGINT),
 }

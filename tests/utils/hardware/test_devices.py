@@ -58,11 +58,28 @@ def test_a_known_board_is_found_by_the_name_its_driver_gives(reported, memory_gb
 
 
 UNKNOWN = (
-    *("NVIDIA B100", "NVIDIA H100", "NVIDIA H100 96GB HBM2e", "NVIDIA H100 80GB HBM2e", "NVIDIA H800"),
-    *("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H20-3e", "NVIDIA GH200", "NVIDIA B300", "NVIDIA L40", "NVIDIA R200"),
-    *("NVIDIA A100-SXM-64GB", "NVIDIA A800-SXM4-80GB", "NVIDIA A10", "NVIDIA GeForce RTX 4090", "AMD Instinct MI308X"),
-    *("AMD Instinct MI300A Accelerator", "AMD Instinct MI455X", "AMD Instinct MI100", "AMD Radeon Graphics"),
-    *("AMD EPYC 9654 96-Core Processor", ""),
+    "NVIDIA B100",
+    "NVIDIA H100",
+    "NVIDIA H100 96GB HBM2e",
+    "NVIDIA H100 80GB HBM2e",
+    "NVIDIA H800",
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    "NVIDIA H20-3e",
+    "NVIDIA GH200",
+    "NVIDIA B300",
+    "NVIDIA L40",
+    "NVIDIA R200",
+    "NVIDIA A100-SXM-64GB",
+    "NVIDIA A800-SXM4-80GB",
+    "NVIDIA A10",
+    "NVIDIA GeForce RTX 4090",
+    "AMD Instinct MI308X",
+    "AMD Instinct MI300A Accelerator",
+    "AMD Instinct MI455X",
+    "AMD Instinct MI100",
+    "AMD Radeon Graphics",
+    "AMD EPYC 9654 96-Core Processor",
+    "",
 )
 OTHER_NUMBERS = [  # a known name with the memory or cores of something else
     ("NVIDIA H200", 85.0, None),

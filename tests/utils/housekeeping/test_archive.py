@@ -46,11 +46,17 @@ COMPARISONS = [*(f"compare.{ending}" for ending in ("html", "json", "md", "png")
 PACKED = sorted(
     [
         *(f"{folder}{name}" for folder in ("", "tp2/") for name in COMPARISONS),
-        *("logs/matrix.log", "logs/tp2_train_cpu_mega_llama_run1_attempt12.log"),
-        *("logs/train_cpu_mega_llama_run1_attempt1.log", "status.html", "status.json"),
+        "logs/matrix.log",
+        "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",
+        "logs/train_cpu_mega_llama_run1_attempt1.log",
+        "status.html",
+        "status.json",
         "superseded/train_cpu_mega_llama_run2_attempt1.json",
-        *("tp2/superseded/train_cpu_mega_llama_run1_attempt1.json", "tp2/train_cpu_mega_llama_run1.json"),
-        *("train_cpu_hf_qwen_run1.json", "train_cpu_mega_llama_run1.json", "train_cpu_mega_llama_run2.json"),
+        "tp2/superseded/train_cpu_mega_llama_run1_attempt1.json",
+        "tp2/train_cpu_mega_llama_run1.json",
+        "train_cpu_hf_qwen_run1.json",
+        "train_cpu_mega_llama_run1.json",
+        "train_cpu_mega_llama_run2.json",
     ]
 )
 LISTS = ["manifest.json", "SHA256SUMS"]
@@ -117,8 +123,13 @@ OTHERS = {  # name below the folder of the test, as steps of `make`
     **{
         f"output/{name}": ("file", b"mine")
         for name in (
-            *("secrets.env", "data_overview.png", "sweeps/mine.env", "sweeps/mine.json", "tp2/compare.csv"),
-            *("gpu_hour/summary.md", "logs/train_cpu_hf_llama_run7_attempt1.log"),
+            "secrets.env",
+            "data_overview.png",
+            "sweeps/mine.env",
+            "sweeps/mine.json",
+            "tp2/compare.csv",
+            "gpu_hour/summary.md",
+            "logs/train_cpu_hf_llama_run7_attempt1.log",
         )
     },
 }

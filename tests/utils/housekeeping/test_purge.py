@@ -36,21 +36,58 @@ ODD = odd(b"-rf", b"--", b"*", b"?", b"[a]", b"a b", b"a\nb", b"\xff\xfe", b"~",
 ODD += odd(*(RESULT.encode() + end for end in (b"\n", b" ", b"\xff", b"*", b"\\")), b"*" + RESULT.encode())
 ODD_FOLDERS = odd(b"-d", b"c\nd", b"\xfe", b"**", b"tp2 ", b"logs\n")
 NEARLY = (
-    *(f"{RESULT}.bak", f" {RESULT}", f"-{RESULT}", f"my_{RESULT}", RESULT.upper(), f".{RESULT}", f".{RESULT}.swp"),
-    *("train_cpu_mega_llama_run01.json", "train_cpu_mega_llama_run\u0661.json", "train_cpu_mega_llama_run-1.json"),
-    *("train_cpu_mega_llama_run1_attempt1.json", "train_cpu_mega_llama.json", "train_tpu_mega_llama_run1.json"),
-    *("train_cpu_ours_llama_run1.json", "train_cpu_mega_gpt_run1.json", f".{RESULT}.reserves2", "comparexjson"),
-    *("compare.pdf", "compare.json.old", ".compare.json.swp", "status.json~", "output.zip.1"),
-    *("output2.zip", ".gitkeep", ".tprimat.old", ".lock.mine", "logs/matrix.log.1"),
-    *(f"logs/{LOG}.gz", f"logs/a b_{LOG}", f"logs/{RESULT}", "logs/hf_trainer/training_args.bin", "profiles/notes.txt"),
-    *(f"superseded/{RESULT}", "superseded/train_cpu_mega_llama_run1_attempt0.json", "tp2/mine.txt", "tp2/output.zip"),
-    *("tp2/superseded/mine.txt", "tp2/status.json", "tp2/status.html", "profiles/profiled_train_cpu_hf_llama_run1"),
+    f"{RESULT}.bak",
+    f" {RESULT}",
+    f"-{RESULT}",
+    f"my_{RESULT}",
+    RESULT.upper(),
+    f".{RESULT}",
+    f".{RESULT}.swp",
+    "train_cpu_mega_llama_run01.json",
+    "train_cpu_mega_llama_run\u0661.json",
+    "train_cpu_mega_llama_run-1.json",
+    "train_cpu_mega_llama_run1_attempt1.json",
+    "train_cpu_mega_llama.json",
+    "train_tpu_mega_llama_run1.json",
+    "train_cpu_ours_llama_run1.json",
+    "train_cpu_mega_gpt_run1.json",
+    f".{RESULT}.reserves2",
+    "comparexjson",
+    "compare.pdf",
+    "compare.json.old",
+    ".compare.json.swp",
+    "status.json~",
+    "output.zip.1",
+    "output2.zip",
+    ".gitkeep",
+    ".tprimat.old",
+    ".lock.mine",
+    "logs/matrix.log.1",
+    f"logs/{LOG}.gz",
+    f"logs/a b_{LOG}",
+    f"logs/{RESULT}",
+    "logs/hf_trainer/training_args.bin",
+    "profiles/notes.txt",
+    f"superseded/{RESULT}",
+    "superseded/train_cpu_mega_llama_run1_attempt0.json",
+    "tp2/mine.txt",
+    "tp2/output.zip",
+    "tp2/superseded/mine.txt",
+    "tp2/status.json",
+    "tp2/status.html",
+    "profiles/profiled_train_cpu_hf_llama_run1",
     *(f"profiles/profiled_train_cpu_hf_llama_run1_attempt2/{name}" for name in ("notes.json", "rank00.json.gz")),
     "profiles/profiled_train_cpu_hf_llama_run1_attempt2/rocprofv3/profile.json",
 )
 """Names close to those of the suite, or at a place where the suite does not write them."""
 NO_RESULT = (
-    *(b"{", b"[1, 2]", b'{"loss": [1.0, 2.0]}', b"", b"[" * 100_000, b"\xff\xfe", result(run=2)),
+    b"{",
+    b"[1, 2]",
+    b'{"loss": [1.0, 2.0]}',
+    b"",
+    b"[" * 100_000,
+    b"\xff\xfe",
+    result(run=2),
     *(result(schema_version=version) for version in (99, "1")),
     *(result(**{key: None}) for key in ("identity_sha256", "model", "label")),
     *(result(**change) for change in ({"platform": "nvd"}, {"framework": "hf"}, {"label": "tp2"})),
@@ -84,13 +121,25 @@ CROWD = {
     f"tp5/{MARKER}": FILE,
 }
 CROWD_SAID = (
-    *("mine: a symbolic link", "empty/: ", "notes/: nothing in it is on the list", "data/: prepared data"),
-    *("tp3/: an OUTPUT_DIR of its own", ".tprimat: marks the folder", ".gitkeep: "),
-    *("tp5/: has a .tprimat file that is damaged", "backup/: nothing", "tp2/compare.csv: not on"),
+    "mine: a symbolic link",
+    "empty/: ",
+    "notes/: nothing in it is on the list",
+    "data/: prepared data",
+    "tp3/: an OUTPUT_DIR of its own",
+    ".tprimat: marks the folder",
+    ".gitkeep: ",
+    "tp5/: has a .tprimat file that is damaged",
+    "backup/: nothing",
+    "tp2/compare.csv: not on",
     "train_cpu_mega_llama_run76.json: not on the list of files that the suite wrote",
-    *("-rf: a name that the suite does not write here", "'a\\nb': ", "'\\udcff\\udcfe': ", "'c\\nd/': "),
-    *("train_cpu_mega_llama_run22.json/: nothing", "logs/train_cpu_mega_llama_run23_attempt1.log/: a folder"),
-    *("train_cpu_mega_llama_run21.json: a symbolic link", "train_cpu_mega_llama_run24.json: no regular file"),
+    "-rf: a name that the suite does not write here",
+    "'a\\nb': ",
+    "'\\udcff\\udcfe': ",
+    "'c\\nd/': ",
+    "train_cpu_mega_llama_run22.json/: nothing",
+    "logs/train_cpu_mega_llama_run23_attempt1.log/: a folder",
+    "train_cpu_mega_llama_run21.json: a symbolic link",
+    "train_cpu_mega_llama_run24.json: no regular file",
     *(f"train_cpu_mega_llama_run{31 + number}.json: " for number in range(len(NO_RESULT))),
 )
 HELD = {  # files of the suite that a user has replaced
@@ -185,10 +234,18 @@ def test_data_go_when_asked_for_and_the_dry_run_says_the_same(data, place):
 
 
 DATA_OF_OTHERS = (
-    *("mine.jsonl", "index_cache/mine.npy", "corpus/text.bin", "synth/text.bin", "synth_seed42/text.bin"),
-    *(f"index_cache/{'0' * 32}-GPTDataset-train-description.txt", "mine_0123456789ab/text.bin"),
-    *("synth_seed3_50documents/text.jsonl", "my.own-text_0123456789ab/text.idx"),
-    *("corpus_0123456789abc/text.bin", "_0123456789ab/text.bin", "corpus_0123456789AB/text.bin"),
+    "mine.jsonl",
+    "index_cache/mine.npy",
+    "corpus/text.bin",
+    "synth/text.bin",
+    "synth_seed42/text.bin",
+    f"index_cache/{'0' * 32}-GPTDataset-train-description.txt",
+    "mine_0123456789ab/text.bin",
+    "synth_seed3_50documents/text.jsonl",
+    "my.own-text_0123456789ab/text.idx",
+    "corpus_0123456789abc/text.bin",
+    "_0123456789ab/text.bin",
+    "corpus_0123456789AB/text.bin",
     *(f"synth_seed42_245761tokens/{name}" for name in ("mine.txt", "data.bin", ".text.bin.tmp", "text.bin.1")),
 )
 
@@ -201,6 +258,15 @@ def test_data_of_others_stay(place):
     assert ran.returncode == 0
     assert {path for path in tree(data) if (data / path).is_file()} == {*DATA_OF_OTHERS, MARKER}
     assert "left corpus/: a folder that the suite does not make here" in ran.stdout
+
+
+def test_parts_of_a_killed_run_of_an_earlier_version_go(place):
+    (parts,) = (place.root / "data").rglob(".text.parts")
+    for name in ("000007.reference", "000007.held"):
+        (parts / name).write_bytes(b"half")
+    listed(place.root / "data")
+    assert place.purge("--with-data", f"DATA_DIR={place.root / 'data'}").returncode == 0
+    assert not (place.root / "data").exists()
 
 
 def test_a_folder_without_a_list_is_shown_and_refused_until_its_files_are_adopted(place):
@@ -333,26 +399,46 @@ def swap_for(path: Path, target: Path) -> None:
 
 RACES = {  # call, name of its file, what happens at the first such call; then exit code, what is printed, what stays
     "a folder on the way is swapped": (
-        *("unlink", "compare.html", lambda place: swap_for(place.root / "site", place.root / "elsewhere")),
-        *(0, "removed", set()),
+        "unlink",
+        "compare.html",
+        lambda place: swap_for(place.root / "site", place.root / "elsewhere"),
+        0,
+        "removed",
+        set(),
     ),
     "a folder in it is swapped before it is opened": (
-        *("open", "logs", lambda place: swap_for(place.output / "logs", place.root / "outside" / "logs")),
-        *(0, "left logs", {"logs", "moved"}),
+        "open",
+        "logs",
+        lambda place: swap_for(place.output / "logs", place.root / "outside" / "logs"),
+        0,
+        "left logs",
+        {"logs", "moved"},
     ),
     "a folder in it is swapped while it is emptied": (
-        *("unlink", LOG, lambda place: swap_for(place.output / "logs", place.root / "outside" / "logs")),
-        *(1, "left logs", {"logs", "moved"}),
+        "unlink",
+        LOG,
+        lambda place: swap_for(place.output / "logs", place.root / "outside" / "logs"),
+        1,
+        "left logs",
+        {"logs", "moved"},
     ),
     "a file is replaced": (
-        *("unlink", "compare.html", lambda place: make(place.root, place.output / RESULT, *FILE)),
-        *(0, f"left {RESULT}: changed since the suite wrote it", {RESULT}),
+        "unlink",
+        "compare.html",
+        lambda place: make(place.root, place.output / RESULT, *FILE),
+        0,
+        f"left {RESULT}: changed since the suite wrote it",
+        {RESULT},
     ),
     "a file comes at the end": (
-        *("unlink", LOCK, lambda place: (place.output / "new").write_text("mine")),
-        *(1, "left .: could not be removed", {"new"}),
+        "unlink",
+        LOCK,
+        lambda place: (place.output / "new").write_text("mine"),
+        1,
+        "left .: could not be removed",
+        {"new"},
     ),
-    "nothing": (*("unlink", "", None), *(0, "removed", set())),
+    "nothing": ("unlink", "", None, 0, "removed", set()),
 }
 
 

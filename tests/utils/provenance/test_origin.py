@@ -20,15 +20,39 @@ from utils.provenance import digests, origin
 describe, speed_variables = origin.describe, origin.speed_variables
 KNOWN, SPEED_VARIABLES = origin.KNOWN, origin.SPEED_VARIABLES
 SECRETS = (
-    *("HF_TOKEN", "NCCL_TOKEN", "PYTORCH_HUB_TOKEN_FILE", "TORCH_AUTH_TOKENS", "CUDA_API_KEY", "HIP_ACCESS_KEY_ID"),
-    *("TE_APIKEY", "UCX_PASSWORD", "UCX_PASSWD", "GLOO_CREDENTIALS", "NVTE_secret", "WANDB_API_KEY"),
-    *("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"),
+    "HF_TOKEN",
+    "NCCL_TOKEN",
+    "PYTORCH_HUB_TOKEN_FILE",
+    "TORCH_AUTH_TOKENS",
+    "CUDA_API_KEY",
+    "HIP_ACCESS_KEY_ID",
+    "TE_APIKEY",
+    "UCX_PASSWORD",
+    "UCX_PASSWD",
+    "GLOO_CREDENTIALS",
+    "NVTE_secret",
+    "WANDB_API_KEY",
+    "AWS_SECRET_ACCESS_KEY",
+    "GITHUB_TOKEN",
 )
 SPEED = (  # NCCL_IB_PKEY is an InfiniBand partition, no secret
-    *("NCCL_DEBUG", "NCCL_IB_PKEY", "RCCL_MSCCL_ENABLE", "NVTE_FLASH_ATTN", "HSA_FORCE_FINE_GRAIN_PCIE", "LD_PRELOAD"),
-    *("HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_BLAS_PREFER_HIPBLASLT"),
-    *("NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUBLAS_WORKSPACE_CONFIG"),
-    *("OMP_NUM_THREADS", "GPU_MAX_HW_QUEUES", "TOKENIZERS_PARALLELISM"),
+    "NCCL_DEBUG",
+    "NCCL_IB_PKEY",
+    "RCCL_MSCCL_ENABLE",
+    "NVTE_FLASH_ATTN",
+    "HSA_FORCE_FINE_GRAIN_PCIE",
+    "LD_PRELOAD",
+    "HIP_LAUNCH_BLOCKING",
+    "AMD_SERIALIZE_KERNEL",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_BLAS_PREFER_HIPBLASLT",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "OMP_NUM_THREADS",
+    "GPU_MAX_HW_QUEUES",
+    "TOKENIZERS_PARALLELISM",
 )
 
 
@@ -158,8 +182,13 @@ def test_what_is_not_there_is_named(tmp_path: Path, digest: Callable[[Path], str
 FILES = {
     digests.sha256_tokenizer: ("tokenizer.json", "merges.txt"),
     digests.sha256_code: (
-        *("utils/a.py", "train/b.py", "train/deep/c.sh", "data/d.py", "cpu-requirements.txt", "README.md"),
-        *("evaluate/report/assets/b.css",),
+        "utils/a.py",
+        "train/b.py",
+        "train/deep/c.sh",
+        "data/d.py",
+        "cpu-requirements.txt",
+        "README.md",
+        "evaluate/report/assets/b.css",
     ),
 }
 FILES[origin.sha256_report_code] = FILES[digests.sha256_code]
