@@ -40,6 +40,7 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
     """
     is_every = asked == ("all",)
     meant = in_all(platform) if is_every else [counterpart(name, platform) or name for name in asked]
+    # nobody named a pair that cannot train, so it is left out in silence
     if is_every or models == NAMES:
         return tuple(name for name in dict.fromkeys(meant) if any(can_train(name, model) for model in models))
     for name in meant:
@@ -95,6 +96,7 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
         next_batch = math.ceil(gbs / at_once) * at_once
         raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {at_once}; use GBS={next_batch}")
     ga = gbs // at_once
+    # a number that somebody set and that does not follow is a mistake about another number
     if typed["gradient_accumulation"] not in (None, ga):
         raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto")
     if dp * cp % typed["expert_parallel_size"]:
@@ -152,6 +154,7 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
         raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
     if is_here and typed["runtime"] not in ("auto", "native"):
         raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
+    # not where hf does not run: one config.env serves all frameworks
     if typed["hf_kernels"] == "liger" and "hf" in names and not _is_installed("liger_kernel"):
         raise rules.broken(
             "HF_KERNELS",

@@ -12,7 +12,7 @@ from housekeeping import make
 from evaluate.inputs.discover import find
 from example import example_result
 from train.job.job import set_aside
-from utils.results import schema, store
+from utils.results import performance, schema, store
 from utils.results.keys import IDENTITY_KEYS, KEYS, UTC
 
 SECTION_KEYS = [(section, key) for section, keys in schema.SECTIONS.items() for key in keys]
@@ -49,6 +49,7 @@ def words_in(*folders):
 
 def test_a_key_that_nothing_judges_or_shows_is_recorded_for_a_reason_and_all_others_are_read():
     judging = words_in("evaluate/checks", "evaluate/fairness", "evaluate/verdict", "evaluate/metrics")
+    judging |= set(performance.KEYS)  # each of which must follow from the samples
     shown = words_in("evaluate")
     for section, key, row in ROWS:
         if row.reason or row.part or section == "training_config":
