@@ -284,8 +284,14 @@ def test_a_file_that_is_no_valid_result_of_finite_numbers_is_refused_with_its_na
 
 
 ROUNDED = {  # of summaries three decimals, and never fewer than three significant digits
-    **{16384.123456: 16384.123, 0.4123456: 0.412, 0.04123456: 0.0412, 0.000123456: 0.000123},
-    **{-0.04123456: -0.0412, 0.0: 0.0, 2.0: 2.0, 999999999.1236: 999999999.124},
+    16384.123456: 16384.123,
+    0.4123456: 0.412,
+    0.04123456: 0.0412,
+    0.000123456: 0.000123,
+    -0.04123456: -0.0412,
+    0.0: 0.0,
+    2.0: 2.0,
+    999999999.1236: 999999999.124,
 }
 SUMMARIES = ("performance_metrics__max_step_time_seconds", "memory_metrics__avg_memory_allocated_gb")
 
