@@ -65,6 +65,7 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
     sizes = {OF_LOG.get(name, name): given[name] for name in SIZES}
     run = read_log(paths, framework, sizes)
     result = build(run, given, list(dict.fromkeys(paths)), command)
+    # rounded, as it will be written: a loss of 1e-400 is 0 then, and no result
     store.validate(store.rounded(result), str(paths[0]))
     return result
 
@@ -115,6 +116,7 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
                 raise MissingError(f"no part of its path names {', '.join(models.NAMES)}; add --model-name")
             given = _given(options) | {"model": model, "label": label}
             result = extract(log.paths, options.framework, given, command)
+        # one log that is no training does not keep the others from being read
         except BAD_INPUT as error:
             lines.append(f"{name}: no result: {plain(str(error))}")
             continue

@@ -82,9 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = output.suffix.removeprefix(".").lower() if output else "csv"
     if output and name not in tables.RECOGNISERS:
         raise ResultError(f"--output: got {output}, wanted a name that ends in .csv or .parquet")
+    # before anything is read, which may take long
     tables.require_packages(name)
     if output:
         require_ours(tables.RECOGNISERS[name], output)
+    # `load` warns a caller in Python; here each warning is one line
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         frame = (load_steps if options.steps else load)(*options.paths)

@@ -50,6 +50,7 @@ def devices_are_counted(result: Result) -> Iterator[str]:
         yield f"device_count: the job has {count} devices, and {gpus} trained"
     if result["platform"] != "cpu":
         environment = result["provenance"]["environment"] or {}
+        # hosts of earlier results are unknown: then the job counts as one node
         of_a_node = gpus / max(1, len(machines(result)))
         for variable in VISIBLE:
             seen = len(_named_gpus(environment.get(variable)))
@@ -139,7 +140,7 @@ def copied_runs(results: Results) -> Iterator[Line]:
     first: dict[tuple[float, ...], int] = {}
     for place, (_, result) in enumerate(results):
         times = tuple(result["step_times"])
-        if len(set(times)) < ENOUGH_TIMES:
+        if len(set(times)) < ENOUGH_TIMES:  # too few to be sure
             continue
         path, earlier = results[first.setdefault(times, place)]
         if earlier != result:
@@ -151,6 +152,7 @@ def overlapping_runs(results: Results) -> Iterator[Line]:
     """Yield the lines on runs that shared a machine's devices in time."""
     for a, b in _overlaps(results):
         (path_a, first), (path_b, second) = results[a], results[b]
+        # a copy of a file under another name is the same run
         if first == second or _have_other_gpus(first, second):
             continue
         is_certain = first["platform"] != "cpu" and not _could_be_apart(first, second)

@@ -48,6 +48,7 @@ def run_ends_after_its_start(result: Result) -> Iterator[str]:
 def steps_fit_into_the_run(result: Result) -> Iterator[str]:
     """All steps together take no longer than the run from its start to its end."""
     wall, steps = _seconds(result)
+    # step times in ms that are taken for seconds are far longer than the run
     if wall is not None and steps > wall * (1 + CLOCK_SHARE) + CLOCK_SECONDS:
         yield f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s from started_utc to finished_utc"
 
@@ -57,6 +58,7 @@ def steps_fill_the_loop(result: Result) -> Iterator[str]:
     loop, steps = loop_seconds(result), math.fsum(result["step_times"])
     if loop is None:
         return
+    # a clock that does not wait for the device stops too early, and leaves much of the loop in no step
     most_between = max(MOST_BETWEEN * loop, SECONDS_BETWEEN * len(result["step_times"]))
     most_of_steps = loop * (1 + CLOCK_SHARE) + timer_seconds(result)
     if loop - steps > most_between or steps > most_of_steps:
@@ -65,13 +67,15 @@ def steps_fill_the_loop(result: Result) -> Iterator[str]:
 
 def steps_fill_the_run(result: Result) -> Iterator[str]:
     """Steps that leave most of a long run unexplained contradict its start and end."""
-    # a framework that starts its ranks is timed by its log, and has no `loop_seconds`
+    # a framework that starts its ranks is timed by its log, and has no `loop_seconds`;
+    # a few short steps are less than their start-up in any honest run
     if not of(result["framework"]).starts_its_ranks and len(result["steps"]) >= ENOUGH_STEPS:
         yield from _little_of_the_run(result, LEAST_OF_RUN)
 
 
 def little_of_the_run_is_steps(result: Result) -> Iterator[str]:
     """Steps that fill less than half of a run are marked: the rest is start-up, or the step times are too short."""
+    # a result that is rejected for it needs no warning as well
     if not list(steps_fill_the_run(result)):
         yield from _little_of_the_run(result, 0.5)
 

@@ -16,7 +16,7 @@ from evaluate.checks.recorded import longest_equal
 from evaluate.metrics.steady import SHORTEST_STEP_SECONDS
 from utils import frameworks
 from utils.results.keys import KEYS
-from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
+from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, summary_of, warmup_steps
 from utils.results.schema import Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
 
@@ -34,6 +34,7 @@ def steps_are_complete(result: Result) -> Iterator[str]:
     the log."""
     if result["status"] != "ok":
         return
+    # a trainer that died and whose exit code was lost in a pipe says ok and stops early
     wanted = result["training_config"]["max_steps"]
     steps = {*result["steps"], *map(int, result.get("excluded_steps", {}))}
     if len(steps) != wanted or min(steps) != 1 or max(steps) != wanted:
@@ -70,18 +71,11 @@ def summary_follows_from_the_samples(result: Result) -> Iterator[str]:
     if excluded is None or not 0 <= excluded < len(times) or min(times) < SHORTEST_STEP_SECONDS:
         return  # other rules reject such a number
     times = times[excluded:]  # of this summary alone; every figure of a report has those of evaluate/metrics/steady.py
-    mean = statistics.fmean(times)
-    tokens_per_second = config["global_batch_size"] * config["sequence_length"] / mean
-    expected = {
-        "avg_step_time_seconds": mean,
-        "min_step_time_seconds": min(times),
-        "max_step_time_seconds": max(times),
-        "std_step_time_seconds": statistics.stdev(times, mean) if len(times) > 1 else 0.0,
-        "tokens_per_second": tokens_per_second,
-        "steps_per_second": 1 / mean,
-        "tokens_per_second_per_gpu": tokens_per_second / config["num_gpus"],
-    }
+    tokens_per_step = config["global_batch_size"] * config["sequence_length"]
+    expected = summary_of(times, tokens_per_step, config["num_gpus"])
     for key, value in expected.items():
+        if value is None:  # the deviation of a single step
+            continue
         # a deviation is rounded as the samples are
         size = max(times) if key == "std_step_time_seconds" else value
         # both roundings; that of the samples counts twice, as a standard deviation can move that far
@@ -113,6 +107,7 @@ def batch_adds_up(result: Result) -> Iterator[str]:
         "num_gpus": ("DP x TP x PP x CP", ("dp", "tp", "pp", "cp")),
     }
     factors = {key: [config[name] for name in names] for key, (_, names) in products.items()}
+    # both products or none: a log that leaves one factor out proves neither
     if any(None in known for known in factors.values()):
         return
     for key, (formula, _) in products.items():
@@ -133,6 +128,7 @@ def tokens_of_experts_add_up(result: Result) -> Iterator[str]:
     if not experts or not chosen or not layers or None in tokens or None in shares:
         yield "experts: a number is missing, or the model that ran has none"
         return
+    # the counters run in profiled steps too
     steps = len(result["steps"]) + len(result.get("excluded_steps", {}))
     wanted = steps * config["global_batch_size"] * config["sequence_length"] * layers * chosen
     least, most = 1 / experts, 1 / chosen
@@ -151,6 +147,7 @@ def requested_settings_ran(result: Result) -> Iterator[str]:
     """Every setting that was read back from the framework has the requested value."""
     asked, ran = result["training_config"], result["resolved_config"]
     for key in asked:
+        # what a framework did not read back proves nothing; settings_were_read_back marks it
         if key == "reasons" or (key == "init" and frameworks.of(result["framework"]).ignores_init):
             continue
         if ran.get(key) is not None and not _is_same(asked[key], ran[key]):
@@ -237,6 +234,7 @@ def extra_settings(result: Result) -> dict[str, tuple[str, Any]]:
     for key, value in result["resolved_config"].items():
         if key in KEYS["resolved_config"] or key == "reasons" or _is_off(value):
             continue
+        # frameworks spell their switches in any case
         name = str(key).lower()
         if _is_low(name, value):
             found[str(key)] = ("precision", value)
@@ -279,6 +277,7 @@ def _is_off(value: Any) -> bool:
 
 def _bits(dtype: str) -> int:
     """Return the bits of a number of a type: 16 of `torch.bfloat16`, 8 of `float8_e4m3fn`; 32 if the name has none."""
+    # a type without a number, such as `float`, is that of C: 32 bits or more
     match = re.search(r"(?:float|fp|bf|int)(\d+)", dtype.lower())
     return int(match[1]) if match else 32
 

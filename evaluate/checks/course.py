@@ -36,6 +36,7 @@ OTHER_WARM_UPS: tuple[WarmUp, ...] = (*WARM_UP, lambda n, w: n / w, lambda n, w:
 
 def losses_change(result: Result) -> Iterator[str]:
     """Yield a line if the loss stays at one value: every step has another batch and other weights."""
+    # not of a log, which prints rounded losses: two of them may well be equal
     count = longest_equal(result["loss_values"])
     if is_complete(result) and count >= EQUAL_IN_A_ROW:
         yield f"loss_values: {count} equal losses in a row; another batch has another loss"
@@ -54,6 +55,7 @@ def gradients_are_of_real_batches(result: Result) -> Iterator[str]:
     # a short training is judged too: all of its norms are equal
     if count >= min(EQUAL_IN_A_ROW, max(ENOUGH_NORMS, len(norms))):
         yield f"grad_norms: {count} equal norms in a row; another batch has another gradient"
+    # a framework that returns the norm after clipping shows no norm above the limit
     if limit and limit > 0 and len(norms) >= ENOUGH_NORMS and max(norms) <= limit * (1 + AT_THE_LIMIT):
         at_limit = [norm for norm in norms if abs(norm - limit) <= AT_THE_LIMIT * limit]
         if len(at_limit) >= MOST_AT_THE_LIMIT * len(norms):
@@ -107,7 +109,7 @@ def _unlike_the_schedule(result: Result, warm_ups: tuple[WarmUp, ...]) -> Iterat
     peak, least, warm, last = config["lr"], config["min_lr"], config["warmup_iters"], config["max_steps"]
     if not is_complete(result) or not rates or None in (peak, least, warm, last, *rates):
         return
-    if peak == 0 or last <= warm:
+    if peak == 0 or last <= warm:  # the cosine has no steps
         return
     steps, ran = np.asarray(result["steps"], dtype=float), np.asarray(rates, dtype=float)
     longest, asked_there = -1, 0.0
@@ -123,6 +125,7 @@ def _unlike_the_schedule(result: Result, warm_ups: tuple[WarmUp, ...]) -> Iterat
         if not differs.any():
             return
         place = int(differs.argmax())
+        # of the forms that do not fit, the message is about the one that fits longest
         longest, asked_there = max((longest, asked_there), (place, float(asked[place])))
     step, rate = result["steps"][longest], rates[longest]
     yield f"learning_rates: step {step} ran with {rate:.6g}, the schedule asked for {asked_there:.6g}"

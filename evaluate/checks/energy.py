@@ -29,12 +29,13 @@ def energy_agrees(result: Result) -> Iterator[str]:
     if any(value is not None and value <= 0 for value in (joules, watts, of_a_token)):
         yield f"energy: got {joules} J, {watts} W and {of_a_token} J a token, wanted more than 0"
         return
-    if joules is None or not times or min(times) <= 0:
+    if joules is None or not times or min(times) <= 0:  # another rule rejects such times
         return
     trained = len(times) * config["global_batch_size"] * config["sequence_length"]
     if of_a_token is not None and joules / of_a_token > trained * (1 + ENERGY_RELATIVE):
         yield f"energy: {of_a_token} J a token make {joules / of_a_token:,.0f} tokens, {trained:,} were trained"
     elif watts is not None:
+        # some tools report the power of all GPUs, others the mean of one
         possible = [watts * seconds for seconds in _measured_seconds(result)]
         of_all = [one * config["num_gpus"] for one in possible]
         if not any(_is_near(joules, one, ENERGY_RELATIVE) for one in possible + of_all):
@@ -83,6 +84,7 @@ def energy_covers_the_boards(result: Result) -> Iterator[str]:
     if covered is not None and covered != trained:
         yield f"energy: of {covered} boards, and {trained} trained"
         return
+    # the source in words, of results that do not count the boards
     for some, all_boards in _SOME_OF_ALL.findall(str(energy["source"])):
         if int(some) != int(all_boards):
             yield f"energy: of {int(some)} boards, and {int(all_boards)} trained"
@@ -94,6 +96,7 @@ def power_fits_the_boards(result: Result) -> Iterator[str]:
     device, watts = device_of(result), _watts_of_a_board(result)
     if device is None or not is_complete(result) or not watts:
         return
+    # a board that may be set above its datasheet's power draws more
     cap = (result.get("conditions") or {}).get("max_power_cap_watts") or 0.0
     most = max(device.board_power_watts, cap)
     figure = utilisation(result).get("mfu_causal")
@@ -131,6 +134,7 @@ def _measured_seconds(result: Result) -> list[float]:
         tokens = energy["joules"] / energy["joules_per_token"]
         steps = max(1, round(tokens / config["global_batch_size"] / config["sequence_length"]))
         return [math.fsum(times[-steps:])]
+    # a sampler may have measured the whole training, or the steps of the summary
     seconds = [math.fsum(times)]
     skipped = result["performance_metrics"]["warmup_steps_excluded"] or 0
     if skipped < len(times):

@@ -20,6 +20,7 @@ from utils.results.probe_file import ProbeError
 from utils.results.schema import Result
 from utils.settings import profiling
 
+# Reasons stand in reports in the order of these rules.
 REJECTING = (
     consistency.steps_are_complete,
     consistency.samples_are_positive,
@@ -183,6 +184,7 @@ def read_results(paths: Sequence[Path]) -> Loaded:
     for path in paths:
         discover.require_place(path)
         if path.is_dir():
+            # a named pipe or a device in a folder is no result, and is reported
             unreadable += discover.files_below(path, discover.PATTERN)[1]
         elif path.suffix != ".json":
             advice = f"check an archive with --bundle {path}" if path.suffix == ".zip" else "name a folder or a result"
@@ -198,8 +200,10 @@ def read_results(paths: Sequence[Path]) -> Loaded:
     of_mlperf, unbelievable = mlperf_logs.results_of(paths)
     results += of_mlperf
     unreadable += unbelievable
+    # files of earlier formats may have no number of a run
     earlier.number_runs([(path, result) for path, result in results if earlier.is_named(path)])
     probes = load_probes(paths)
+    # the rule of utilisation holds a result against the rate that was measured on its device
     for _, result in results:
         attach(result, probes)
     entries = tuple(Entry(path, result) for path, result in results)

@@ -63,6 +63,7 @@ def claimed_utilisation_agrees(result: Result) -> Iterator[str]:
     if not claims or result["status"] != "ok":
         return
     figures = utilisation(result)
+    # the suite writes no such key; results of others and of earlier formats have them
     for key in claims:
         value = float(stored[key])
         # an MFU may be a share or percent
@@ -104,12 +105,13 @@ def framework_matches_layers(result: Result) -> Iterator[str]:
 def size_matches_name(result: Result) -> Iterator[str]:
     """Yield a line for each width that the named size of a model does not have, else for another parameter count."""
     ran, spec = _with_traits(result), _named(result, result["model_size"])
-    if spec is None or not is_recorded(result):
+    if spec is None or not is_recorded(result):  # a log may name a model only in part
         return
     name = f"{result['model']} {result['model_size']}"
     other = [key for key in _WIDTHS if ran[key] is not None and ran[key] != getattr(spec, key)]
     for key in other:
         yield f"{key}: {name} has {getattr(spec, key)}, ran {ran[key]}; it is another model"
+    # with another width the count differs too, which is no second fault
     counted = ran["parameter_count"]
     if other or counted is None:
         return

@@ -62,6 +62,7 @@ def names() -> Mapping[tuple[str, str], str]:
         for key, row in rows.items():
             if row.is_optional:
                 continue
+            # the keys of these sections mean little without the section: `runs`, `tokens`, `partition`
             is_free = key not in taken and section not in SECTIONS_OF_SOME
             columns[section, key] = key if is_free else f"{section}.{key}"
             taken.add(columns[section, key])
@@ -152,6 +153,7 @@ def runs(entries: Sequence[Entry], copies: Copies = ()) -> Any:
     rows = [_run(entry, entry.is_counted, entry.why_not_counted) for entry in entries]
     rows += [_run(copy, False, f"a copy of {first.path}") for copy, first in copies]
     rows.sort(key=lambda row: str(row["file"]))
+    # a column that the schema does not have is of the type of its values in these results
     types: dict[str, set[type]] = {}
     for row in rows:
         for column, value in row.items():
@@ -200,6 +202,7 @@ def _measured(result: Result) -> dict[str, Any]:
     if times:
         row["steady_step_time_seconds"] = statistics.fmean(times)
         row["steady_steps"] = len(times)
+    # MLPerf's logs may lack a loss
     if losses and None not in losses:
         row["last_loss_nats_per_token"] = metrics.last_loss(result)
     return row
@@ -258,6 +261,7 @@ def content(frame: Any, name: str) -> bytes:
 
     A text that a spreadsheet would run as a formula has an apostrophe before it in `csv`.
     """
+    # an earlier version may have let a secret into a result
     frame = _with_texts(frame, redact.text)
     if name == "csv":
         frame = _with_texts(frame, lambda cell: f"'{cell}" if cell.startswith(_FORMULAS) else cell)

@@ -40,18 +40,35 @@ SIZES = ("--num-gpus", 8, "--global-batch-size", 64, "--sequence-length", 4096)
 TITAN = ("--num-gpus", 4, "--global-batch-size", 16, "--sequence-length", 4096)
 # 6 steps, 3 of them warm-up: 2.0, 3.2 and 2.56 s of 64 x 4096 = 262144 tokens on 8 GPUs
 SPEED = {
-    **{"avg_step_time_seconds": 7.76 / 3, "min_step_time_seconds": 2.0, "max_step_time_seconds": 3.2},
-    **{"tokens_per_second": 262144 * 3 / 7.76, "tokens_per_second_per_gpu": 32768 * 3 / 7.76},
+    "avg_step_time_seconds": 7.76 / 3,
+    "min_step_time_seconds": 2.0,
+    "max_step_time_seconds": 3.2,
+    "tokens_per_second": 262144 * 3 / 7.76,
+    "tokens_per_second_per_gpu": 32768 * 3 / 7.76,
 }
 NOT_SAID = (
-    *("init", "dataset", "min_lr", "warmup_iters", "weight_decay", "beta2", "adam_eps", "clip_grad", "init_std"),
-    *("optimizer_state", "gradient_dtype", "recompute"),
+    "init",
+    "dataset",
+    "min_lr",
+    "warmup_iters",
+    "weight_decay",
+    "beta2",
+    "adam_eps",
+    "clip_grad",
+    "init_std",
+    "optimizer_state",
+    "gradient_dtype",
+    "recompute",
 )
 EXTRACTED: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
     "primus_a": (
         SIZES,
         {
-            **{"platform": "amd", "framework": "prim", "status": "ok", "source": "log", "steps": [1, 2, 3, 4, 5, 6]},
+            "platform": "amd",
+            "framework": "prim",
+            "status": "ok",
+            "source": "log",
+            "steps": [1, 2, 3, 4, 5, 6],
             "step_times": [20.0, 4.096, 4.0, 2.0, 3.2, 2.56],
             "loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.5],
             "learning_rates": [1.5e-4, 3.0e-4, 2.7e-4, 1.5e-4, 4.0e-5, 0.0],
@@ -82,8 +99,15 @@ EXTRACTED: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
         ("--platform", "nvd"),
         {
             "training_config": {
-                **{"num_gpus": 8, "tp": 2, "dp": 4, "micro_batch_size": 2, "gradient_accumulation": 8, "seed": 1234},
-                **{"precision": "bf16", "max_steps": 6, "reasons": dict.fromkeys(NOT_SAID, "the log does not say it")},
+                "num_gpus": 8,
+                "tp": 2,
+                "dp": 4,
+                "micro_batch_size": 2,
+                "gradient_accumulation": 8,
+                "seed": 1234,
+                "precision": "bf16",
+                "max_steps": 6,
+                "reasons": dict.fromkeys(NOT_SAID, "the log does not say it"),
             }
         },
     ),
@@ -91,7 +115,8 @@ EXTRACTED: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
     "nemo": (
         ("--num-gpus", 8, "--sequence-length", 4096),
         {
-            **{"framework": "nemo", "platform": "nvd"},
+            "framework": "nemo",
+            "platform": "nvd",
             "training_config": {"num_gpus": 8, "sequence_length": 4096, "global_batch_size": 64},
             "resolved_config": {"num_gpus": None, "sequence_length": None, "global_batch_size": 64},
         },
@@ -211,7 +236,9 @@ def test_a_whole_folder_becomes_results_and_failures_are_reported(
     lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
     assert [(name, text.partition(" -> ")[0].partition(": ")[0]) for name, _, text in lines] == [
         ("amd/root/llama3.1_8B-pretrain", "ok"),
-        *(("perf_report.xlsx", "no result"), ("qwen/out.log", "ok"), ("somebodys.txt", "no result")),
+        ("perf_report.xlsx", "no result"),
+        ("qwen/out.log", "ok"),
+        ("somebodys.txt", "no result"),
     ]
     assert "holds times of kernels and none of steps" in lines[1][2]
     assert "no part of its path names llama, qwen, mistral" in lines[3][2]

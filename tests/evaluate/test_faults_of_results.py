@@ -36,7 +36,7 @@ from changes import (
 )
 from sides import SAMPLES, STEPS, Change, Result, both, make_consistent, run, schedule, validated
 
-from example import example_result, put
+from example import example_result
 from utils.models import get
 
 ONE_TIMER = {"performance_metrics__loop_seconds"}
@@ -111,15 +111,6 @@ def of_cpu(steps: int, seconds: float, start_up: float) -> Change:
     return change
 
 
-def five_hundred_steps(result: Result) -> None:
-    put(result, both(max_steps=500))
-    for key in ("step_times", "data_wait_seconds"):
-        result[key] = result[key] * 5
-    result["steps"] = list(range(1, 501))
-    result["loss_values"], result["grad_norms"] = ([start * 0.998**step for step in range(500)] for start in (8, 2))
-    make_consistent(result, ONE_TIMER)
-
-
 def hosts(*names: str) -> Change:
     return into("provenance", hosts=list(names))
 
@@ -140,7 +131,6 @@ REJECTED = {
     "MFU claimed, of nothing": Fault(claims(mfu=5.63), CONTRADICTIONS, claims(mfu=0.55)),
     "MFU claimed in percent": Fault(claims(mfu_percent=152.0), CONTRADICTIONS, claims(mfu_percent=55.0)),
     "MFU by the full formula": Fault(claims(mfu_percent=61.9), "by the full-attention formula", claims(mfu=55.0)),
-    "share by the full formula": Fault(claims(mfu=0.619), "by the full-attention formula", claims(mfu=0.554)),
     "TFLOP/s by the full formula": Fault(
         claims(tflops_per_gpu=612.0), "by the full-attention formula", claims(model_tflops_per_gpu=544.0)
     ),
@@ -154,9 +144,6 @@ REJECTED = {
     ),
     "swallowed exit, no samples": Fault(  # status ok, as a pipe that lost the exit code of the trainer leaves it
         each(energy(), of(**{key: [] for key in SAMPLES})), "steps: got 0 steps, wanted each of 1 to 100"
-    ),
-    "an iteration twice": Fault(
-        lambda result: result.update(steps=[1, 2, 2, *range(3, STEPS)]), "steps: wanted rising step numbers from 1"
     ),
     "megatron that trained a transformers model": Fault(
         ran(layer_implementation="LlamaForCausalLM", optimizer="torch.optim.adamw.AdamW", distributed_optimizer=False),
@@ -172,7 +159,6 @@ REJECTED = {
     "recomputation of another name": Fault(
         ran(recompute_granularity="full"), "recompute was asked to be none", ran(recompute_granularity=None)
     ),
-    "fp8 of another name": Fault(ran(fp8="hybrid"), "precision was asked to be bf16", ran(fp8=None, bf16=True)),
     "attention of eight bits": Fault(
         ran(float8_attention=True), "precision was asked to be bf16", ran(float8_attention=False)
     ),
@@ -195,15 +181,12 @@ REJECTED = {
     ),
     "power 8 % too high": Fault(energy(4800 * 1.08), "they are not of one thing", energy(4800 * 1.02)),
     "power over half of the tokens": Fault(energy(per_token=0.5), "tokens, 52,428,800 were trained", energy(600.0)),
-    "power that is N/A": Fault(energy("N/A"), "energy_metrics.avg_watts: got 'N/A', wanted finite number"),
     "energy of 0": Fault(energy(0.0, 0.0, 0.0), "wanted more than 0"),
     "counter and power apart": Fault(sources(1.0, 2.0), "they are not of one thing", sources(1.0, 0.96)),
     "neither of its sources": Fault(sources(0.9, 0.9), "as its source has it", sources(1.0, 1.0, sample_hz=12.5)),
     "sampled too rarely": Fault(sources(1.0, 1.0, sample_hz=4.0), "sampled 4 times a second", sources(1.0, None)),
-    "energy of one board of eight": Fault(boards(600 / 8), "of fewer boards than trained", boards(600)),
     "energy of four boards of eight": Fault(boards(600 / 2), "of fewer boards than trained", boards(500)),
     "energy of seven GPUs": Fault(boards(600, gpu_count=7), "of 7 boards, and 8 trained", boards(600, gpu_count=8)),
-    "energy of more boards": Fault(boards(600, gpu_count=16), "of 16 boards, and 8 trained"),
     "energy of some boards by its source": Fault(
         boards(600, source="NVML, 7 of 8 GPUs"), "energy: of 7 boards", boards(600, source="NVML, 8 of 8 GPUs")
     ),
@@ -211,7 +194,6 @@ REJECTED = {
     # clock
     "step times x 1000": Fault(times(1000), "s in all, and the run took"),
     "a third of 100 steps": Fault(times(1 / 3), "s are in no step", times(0.999)),
-    "a third of 500 steps": Fault(each(five_hundred_steps, times(1 / 3)), "s are in no step", five_hundred_steps),
     "a third of the loop": Fault(
         each(claims(loop_seconds=640.0), times(1 / 3)), "the training loop took 640 s", claims(loop_seconds=640.0)
     ),
@@ -240,9 +222,6 @@ REJECTED = {
     "rates without a warm-up": Fault(cosine(0, early=1), "learning_rates: step", cosine(0)),
     "rates that end at the last step": Fault(cosine(10, early=3), "learning_rates: step", cosine(10, late=1)),
     "rate 0 after step 50": Fault(rates(half_off), "49 of 100 steps have a rate of 0"),
-    "rate 0 in another framework": Fault(
-        rates(half_off, "nemo"), "steps have a rate of 0", rates(schedule, framework="nemo")
-    ),
     "rate 0 in a log": Fault(
         each(of(source="log"), rates(half_off)), "49 of 100 steps have a rate of 0", of(source="log")
     ),

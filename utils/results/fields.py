@@ -55,6 +55,7 @@ def checked(
 
 def is_number(value: Any) -> bool:
     """Check for a finite number; True and False are none."""
+    # True is an int of 1 in Python, and no measurement
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

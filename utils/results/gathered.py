@@ -21,6 +21,7 @@ def gathered(said: Iterable[tuple[str, str]]) -> list[str]:
     lines: dict[str, list[str]] = {}
     jobs: dict[str, set[str]] = {}
     for job, line in said:
+        # the unit stays: 3 GB and 3 W are no lines of one kind
         kind = _NUMBER.sub(_unit_alone, line)
         lines.setdefault(kind, []).append(line)
         jobs.setdefault(kind, set()).add(job)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from utils.models import TRAITS
-from utils.settings.keys import ANY, COUNT, SHARE, InResults, Number, Part as SettingPart, Range, in_results
+from utils.settings.keys import ANY, COUNT, SHARE, Number, Part as SettingPart, Range, in_results
 
 Kind = type | tuple[type, ...]
 Part = SettingPart | Literal["trait", "data"]
@@ -98,12 +98,6 @@ FIRST_SETTINGS = (
 """Order of the settings in results since the first version; later settings follow."""
 
 
-def _of_setting(place: InResults) -> ResultKey:
-    """Return the row of a setting, which `training_config` and `resolved_config` have."""
-    kind = str if place.kind is None else place.kind
-    return ResultKey(kind, limits=place.limits, name=place.name, part=place.part)
-
-
 def _states_of_devices() -> dict[str, ResultKey]:
     """Return the rows of mean and maximum of each state over the steady steps."""
     units = {
@@ -123,7 +117,10 @@ def _states_of_devices() -> dict[str, ResultKey]:
 
 def _settings() -> dict[str, ResultKey]:
     """Return the settings that trainers read back, in the order of results, which began with FIRST_SETTINGS."""
-    rows = {place.key: _of_setting(place) for place in in_results().values() if place.kind is not None}
+    rows = {}
+    for place in in_results().values():
+        if place.kind is not None:
+            rows[place.key] = ResultKey(place.kind, limits=place.limits, name=place.name, part=place.part)
     rows["num_gpus"] = ResultKey(int, limits=COUNT, name="number of GPUs", part="layout")
     ordered = {key: rows.pop(key) for key in FIRST_SETTINGS}
     return ordered | rows

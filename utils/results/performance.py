@@ -45,10 +45,15 @@ def summarize(step_times: Sequence[float], tokens_per_step: int, num_gpus: int) 
     all steady seconds. The standard deviation is that of a sample (n - 1), and None for a single steady step. Without a
     finished step every value is None; the caller adds the reason.
     """
-    excluded = warmup_steps(len(step_times))
-    steady = list(step_times[excluded:])
-    if not steady:
+    if not step_times:
         return dict.fromkeys(KEYS)
+    excluded = warmup_steps(len(step_times))
+    of_steps = summary_of(step_times[excluded:], tokens_per_step, num_gpus)
+    return of_steps | {"warmup_steps_excluded": excluded}
+
+
+def summary_of(steady: Sequence[float], tokens_per_step: int, num_gpus: int) -> dict[str, float | int | None]:
+    """Return the figures of `summarize` for the seconds of steady steps, at least one."""
     average = statistics.fmean(steady)
     return {
         "avg_step_time_seconds": average,
@@ -58,7 +63,6 @@ def summarize(step_times: Sequence[float], tokens_per_step: int, num_gpus: int) 
         "tokens_per_second": tokens_per_step / average,
         "tokens_per_second_per_gpu": tokens_per_step / average / num_gpus,
         "steps_per_second": 1 / average,
-        "warmup_steps_excluded": excluded,
     }
 
 
@@ -68,6 +72,7 @@ def data_wait_fraction(step_times: Sequence[float], data_waits: Sequence[float |
     Both lists hold only the steady steps, at least one. The waits are of the slowest rank of each step and the times of
     one rank. Their clocks differ slightly, so the share of a run that only waits is limited to 1.
     """
+    # one unknown wait makes the share unknown, because a sum without it would be too small
     known = [wait for wait in data_waits if wait is not None]
     if len(known) < len(step_times):
         return None
@@ -76,6 +81,7 @@ def data_wait_fraction(step_times: Sequence[float], data_waits: Sequence[float |
 
 def data_wait_warning(fraction: float | None) -> str | None:
     """Return the warning for a share above the limit; None up to the limit or if the share is unknown."""
+    # unknown is no fault of the data loader: some frameworks cannot measure it
     if fraction is None or fraction <= MAX_DATA_WAIT_FRACTION:
         return None
     return (
@@ -160,6 +166,7 @@ class RunsRule:
         tried = len(rates) + failed
         if self.target is None:
             return Decision(tried < self.least, known)
+        # the failed runs come first: where a job cannot run, no width is worth waiting for
         if failed >= MOST_FAILED:
             return Decision(False, f"{known}; no further one, because {failed} failed")
         if tried >= self.most:

@@ -112,6 +112,7 @@ def read(path: Path) -> Probe:
 def parse(content: Any, path: Path) -> Probe:
     """Return the probe in the content of a file; raise ProbeError for anything else."""
     version = content.get("probe_version") if isinstance(content, dict) else None
+    # True equals 1
     if isinstance(version, bool) or version not in (VERSION, WITH_RATES_ONLY):
         raise ProbeError(f"{path}: no probe of version {VERSION} or 1; measure again: python -m train.probe")
     keys = _KEYS if version == WITH_RATES_ONLY else _KEYS | _LATER_KEYS
@@ -153,6 +154,7 @@ def _other_work(platform: str, conditions: Any) -> str:
     processes, busy = conditions.get("other_processes"), conditions.get("busy_before_percent")
     if isinstance(processes, int) and processes > 0:
         return f"{processes} other processes on the GPU"
+    # on a GPU the cores only start the kernels
     if platform == "cpu" and isinstance(busy, int | float) and busy > MAX_BUSY_PERCENT:
         return f"{busy:.0f} % of the cores' time went to other work"
     return ""

@@ -32,6 +32,7 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     yield _line({key: result[key] for key in IDENTITY})
     for section in SECTIONS:
         yield _line({section: {key: value for key, value in result[section].items() if key != "reasons"}})
+    # a line a step, so that a log that ends early has all steps before it
     columns = [result[key] for key in SAMPLES]
     for values in zip(*columns, strict=True):
         yield _line(dict(zip(SAMPLES, values, strict=True)))

@@ -81,6 +81,7 @@ def _add_setting(result: dict[str, Any], name: str, place: InResults, *, is_ours
     section = result.get(name)
     if not isinstance(section, dict) or place.key in section:
         return
+    # a null that is explained was not read back, and no value that ran then takes its place
     reasons = section.get("reasons")
     if isinstance(reasons, dict) and (place.key in reasons or "*" in reasons):
         return
@@ -103,6 +104,7 @@ def problems(result: Mapping[str, Any]) -> list[str]:
     lines += _excluded_problems(result, is_ok=is_ok, is_foreign=is_foreign)
     for section in SECTIONS:
         lines += _section_problems(section, result.get(section), is_ok=is_ok, is_foreign=is_foreign)
+    # only the recorder writes these, so nothing in them may be missing without a reason
     for section in SECTIONS_OF_SOME:
         if section in result:
             lines += _section_problems(section, result[section], is_ok=True, is_foreign=False)
@@ -179,6 +181,7 @@ def _section_problems(section: str, value: Any, *, is_ok: bool, is_foreign: bool
     reasons = value.get("reasons", {})
     if not isinstance(reasons, dict) or not all(map(is_text, reasons.values())):
         return [f"{section}.reasons: got {quoted(reasons)}, wanted texts by key"]
+    # a training that ended early explains a whole section at once; a complete one explains every null
     has_reason_for_all = "*" in reasons and not is_ok
     lines = []
     for key, row in KEYS[section].items():
@@ -238,6 +241,7 @@ def time_of(text: object) -> datetime:
 
 def _long_names(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each name that is too long for a table."""
+    # names become columns of tables and parts of file names
     names = {key: result.get(key) for key in IDENTITY_KEYS}
     for key, value in _section(result, "gpu_info").items():
         names[f"gpu_info.{key}"] = value
@@ -306,6 +310,7 @@ def is_text(value: Any) -> bool:
 def _is_instance(value: Any, kind: Kind) -> bool:
     if isinstance(value, bool):  # which Python counts as an int
         return kind is bool or (isinstance(kind, tuple) and bool in kind)
+    # before math.isfinite, which raises for an int that no float holds
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         return False
     return isinstance(value, kind) and not (isinstance(value, float) and not math.isfinite(value))

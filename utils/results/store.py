@@ -95,6 +95,7 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
     validate(with_later_settings(result), str(path))
+    # from here on every key can be read without asking whether it is there
     result.setdefault("reason", None)
     for section, keys in (SECTIONS | OPTIONAL_SECTIONS).items():
         if section in result:
@@ -125,6 +126,7 @@ def _shortened(value: Any) -> Any:
     """Return a float as a summary has it, and anything else as it is."""
     if not isinstance(value, float) or value == 0 or not math.isfinite(value):
         return value
+    # three decimals would make 0.0 of the energy of a token
     magnitude = math.floor(math.log10(abs(value)))
     return round(value, max(SUMMARY_DECIMALS, SUMMARY_DIGITS - 1 - magnitude))
 

@@ -50,6 +50,7 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
     """
     is_every = asked == ("all",)
     meant = in_all(platform) if is_every else [counterpart(name, platform) or name for name in asked]
+    # nobody named a pair that cannot train, so it is left out in silence
     if is_every or models == NAMES:
         return tuple(name for name in dict.fromkeys(meant) if any(can_train(name, model) for model in models))
     for name in meant:
@@ -105,6 +106,7 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
         next_batch = math.ceil(gbs / at_once) * at_once
         raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {at_once}; use GBS={next_batch}")
     ga = gbs // at_once
+    # a number that somebody set and that does not follow is a mistake about another number
     if typed["gradient_accumulation"] not in (None, ga):
         raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto")
     if dp * cp % typed["expert_parallel_size"]:
@@ -175,6 +177,7 @@ def _check_framework(rules: Rules, typed: Mapping[str, Any], platform: str, fram
         dtypes = " or ".join(framework.gradient_dtypes)
         why = f"{name} reduces gradients in {dtypes}; use GRADIENT_DTYPE=fp32"
         raise rules.broken("GRADIENT_DTYPE FRAMEWORK", why)
+    # not where it does not run: one config.env serves all frameworks
     is_liger = typed["hf_kernels"] == "liger" and "hf_kernels" in framework.own_settings
     if is_liger and not _is_installed("liger_kernel"):
         raise rules.broken(

@@ -202,6 +202,7 @@ def load(
     rules = Rules(values)
     if typed["models"] == ("all",):
         typed["models"] = MODEL_NAMES
+    # the order matters: each of these needs what those before it have filled in
     typed["frameworks"] = frameworks(rules, typed["frameworks"], platform, typed["models"])
     typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
     check_combinations(rules, typed, platform)
@@ -211,6 +212,7 @@ def load(
     typed["label"] = typed["label"] or _derived_label(typed, platform)
     typed["data_dir"] = _path(typed["data_dir"], root)
     typed["output_dir"] = _path(typed["output_dir"], root)
+    # whether a model fits the layout needs the size of the model, which RunConfig knows
     config = RunConfig(platform=platform, **typed)
     _check_models(rules, config)
     return config
@@ -228,6 +230,7 @@ def values_of(
     Settings that the parent process handed on replace the files and the environment (utils/settings/layers.py).
     """
     environ = os.environ if environ is None else environ
+    # a settings file that is edited while a matrix runs changes none of its jobs
     inherited = received(environ)
     if inherited is not None:
         return inherited | from_arguments(arguments)
@@ -343,6 +346,7 @@ def _derived_label(typed: Mapping[str, object], platform: str) -> str:
     parts = []
     if typed["method"] != "equal":
         parts.append(str(typed["method"]))
+    # the usual size is the one of config.cpu.env on a CPU
     if typed["model_size"] != ("tiny" if platform == "cpu" else "full"):
         parts.append(str(typed["model_size"]))
     if typed["nodes"] != 1:

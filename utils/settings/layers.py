@@ -71,6 +71,7 @@ def read_file(path: Path, name: str) -> dict[str, Value]:
 def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
     """Return key and value of one `KEY=VALUE`; raise ConfigError for another form or an unknown key."""
     match = _LINE.fullmatch(text)
+    # a shell has taken the quotes off a path with spaces
     if match is None and origin == ARGUMENT:
         match = _PATH_WITH_SPACES.fullmatch(text)
     if match is None or re.search(r"[$'\"`\\]", text):
@@ -79,6 +80,7 @@ def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
     key, value = match.groups()
     if key in ELSEWHERE:
         raise ConfigError(f"{origin}: {key}={value}: is no line of a settings file; give {key} to the command")
+    # before the search for a near name, which would offer another setting
     if key in GONE:
         raise ConfigError(f"{origin}: {key}={value}: {GONE[key]}")
     if key not in KEYS:
@@ -137,6 +139,7 @@ def parse_values(values: Mapping[str, Value]) -> dict[str, Any]:
         if key not in values:
             raise ConfigError(f"config.env: {key} is missing; wanted {rule.allowed}; add the line {key}=...")
         value = values[key]
+        # before it is parsed, because the message of a bad value repeats it
         if redact.text(value.text) != value.text:
             raise ConfigError(
                 f"{value.origin}: {key}: looks like a secret, which no setting may hold; see docs/secrets.md"

@@ -20,6 +20,7 @@ def integer(minimum: int, maximum: int | None = None) -> Reader[int]:
     limit = "" if maximum is None else f" to {maximum}"
 
     def parse(text: str) -> int:
+        # int() takes 1_000, blanks and digits of other scripts, and 18 digits fit every reader
         if re.fullmatch(r"\d{1,18}", text) is None:
             raise ValueError
         value = int(text)
@@ -114,6 +115,7 @@ def flags() -> Reader[tuple[str, ...]]:
     """Return the reader of a comma list of command-line options, e.g. `--exclusive,--mem=0`."""
 
     def parse(text: str) -> tuple[str, ...]:
+        # a comma may stand inside of a value: --mail-type=END,FAIL
         options = tuple(re.split(r",(?=--)", text)) if text else ()
         for option in options:
             if re.fullmatch(r"--[a-z][a-z-]*(=[^\s]+)?", option) is None:

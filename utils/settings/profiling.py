@@ -114,6 +114,7 @@ def parse(text: Any) -> Profile | None:
     """Return the profile of a text; None for NO_PROFILE. Raises ValueError for anything else."""
     if text == NO_PROFILE:
         return None
+    # a result that somebody edited may hold anything here
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if match is None or int(match["last"]) < int(match["first"]):
         raise ValueError(f"got {text!r}, wanted {NO_PROFILE}, or such as steps 11-13 of rank 0")

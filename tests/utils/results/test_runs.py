@@ -124,7 +124,8 @@ UNKNOWN = dict.fromkeys(performance.summarize([], 8192, 1))
         # 8192 tokens / 0.5 s = 16384 tokens/s over 4 GPUs.
         (
             [9.0, 2.0, 1.0, 0.4, 0.5, 0.6],
-            *(8192, 4),
+            8192,
+            4,
             {
                 "avg_step_time_seconds": 0.5,
                 "min_step_time_seconds": 0.4,
@@ -191,7 +192,10 @@ def test_the_line_of_a_profiled_step_has_no_time_and_is_read_back():
         "[rank0]: [CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "[CPU] Step 1/6 | 0.174 s | avg",
         "[CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.38.3360 | 0.5 GB",  # two ranks wrote into one line
-        *("raw: {", "raw: []", "raw: 1", "raw: " + "[" * 100_000),
+        "raw: {",
+        "raw: []",
+        "raw: 1",
+        "raw: " + "[" * 100_000,
         f"[CPU] Step {'1' * 5000}/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "",
     ],
@@ -255,8 +259,13 @@ WHOLE = RATES_ONLY | {
     "jobs": ["ignored"],
     "collectives": [
         {
-            **{"name": "all_reduce", "bytes": 1048576, "ranks": 2, "nodes": 1, "seconds": 1e-3},
-            **{"spread_percent": 2.0, "bus_gb_per_second": 1.05},
+            "name": "all_reduce",
+            "bytes": 1048576,
+            "ranks": 2,
+            "nodes": 1,
+            "seconds": 1e-3,
+            "spread_percent": 2.0,
+            "bus_gb_per_second": 1.05,
         }
     ],
     "bandwidth": {"copy": {"gb_per_second": 20.0, "spread_percent": 0.5, "gb": 0.27}},

@@ -12,7 +12,7 @@ from housekeeping import make
 from evaluate.inputs.discover import find
 from example import example_result
 from train.job.job import set_aside
-from utils.results import schema, store
+from utils.results import performance, schema, store
 from utils.results.keys import IDENTITY_KEYS, KEYS, UTC
 
 SECTION_KEYS = [(section, key) for section, keys in schema.SECTIONS.items() for key in keys]
@@ -49,6 +49,7 @@ def words_in(*folders):
 
 def test_a_key_that_nothing_judges_or_shows_is_recorded_for_a_reason_and_all_others_are_read():
     judging = words_in("evaluate/checks", "evaluate/fairness", "evaluate/verdict", "evaluate/metrics")
+    judging |= set(performance.KEYS)  # each of which must follow from the samples
     shown = words_in("evaluate")
     for section, key, row in ROWS:
         if row.reason or row.part or section == "training_config":
@@ -283,8 +284,14 @@ def test_a_file_that_is_no_valid_result_of_finite_numbers_is_refused_with_its_na
 
 
 ROUNDED = {  # of summaries three decimals, and never fewer than three significant digits
-    **{16384.123456: 16384.123, 0.4123456: 0.412, 0.04123456: 0.0412, 0.000123456: 0.000123},
-    **{-0.04123456: -0.0412, 0.0: 0.0, 2.0: 2.0, 999999999.1236: 999999999.124},
+    16384.123456: 16384.123,
+    0.4123456: 0.412,
+    0.04123456: 0.0412,
+    0.000123456: 0.000123,
+    -0.04123456: -0.0412,
+    0.0: 0.0,
+    2.0: 2.0,
+    999999999.1236: 999999999.124,
 }
 SUMMARIES = ("performance_metrics__max_step_time_seconds", "memory_metrics__avg_memory_allocated_gb")
 

@@ -54,17 +54,17 @@ def test_the_framework_that_runs_in_anothers_place_is_named_once():
 
 SLURM = "LAUNCHER=slurm"
 SIZES = [  # platform, GPUs, settings, fields worked by hand
-    *(
-        (platform, gpus, "", {"data_parallel_size": gpus, "gradient_accumulation": 64 // gpus, "global_batch_size": 64})
-        for platform in ("nvd", "amd")
-        for gpus in (1, 2, 4, 8, 64)
-    ),
+    ("nvd", 1, "", {"data_parallel_size": 1, "gradient_accumulation": 64, "global_batch_size": 64}),
+    ("amd", 8, "", {"data_parallel_size": 8, "gradient_accumulation": 8, "global_batch_size": 64}),
+    ("amd", 64, "", {"data_parallel_size": 64, "gradient_accumulation": 1, "global_batch_size": 64}),
     ("nvd", 8, "", {"micro_batch_size": 1, "sequence_length": 2048, "tokens_per_step": 131072, "runs": None}),
     ("nvd", 8, "TP=2 PP=2 FRAMEWORK=mega", {"data_parallel_size": 2, "gradient_accumulation": 32}),
     ("nvd", 8, "GPUS_PER_NODE=4", {"num_gpus": 4}),
     *(
         (
-            *("nvd", 8, f"NNODES=2 GPUS_PER_NODE=8 {more}"),
+            "nvd",
+            8,
+            f"NNODES=2 GPUS_PER_NODE=8 {more}",
             {"num_gpus": 16, "ranks_per_node": 8, "gradient_accumulation": 4, "label": "nodes2"},
         )
         for more in ("MASTER_ADDR=n1 NODE_RANK=1", SLURM)
@@ -87,7 +87,9 @@ SIZES = [  # platform, GPUs, settings, fields worked by hand
     ),
     # flags of sbatch are parted where a flag begins
     (
-        *("cpu", None, f"{SLURM} SLURM_EXTRA=--mail-type=END,FAIL,--exclusive,--qos=high"),
+        "cpu",
+        None,
+        f"{SLURM} SLURM_EXTRA=--mail-type=END,FAIL,--exclusive,--qos=high",
         {"slurm_extra": ("--mail-type=END,FAIL", "--exclusive", "--qos=high")},
     ),
 ]
@@ -389,7 +391,7 @@ def test_a_gpu_that_is_unknown_or_without_a_recipe_gets_the_platforms_and_is_tol
     assert "name yours with BEST_DEVICE" in plan.unfitting("nvd", "auto", ROOT)
 
 
-@pytest.mark.parametrize(("platform", "device"), [("nvd", "MI355X"), ("nvd", "A100"), ("amd", "B200"), ("nvd", "b200")])
+@pytest.mark.parametrize(("platform", "device"), [("nvd", "MI355X"), ("nvd", "b200")])
 def test_a_named_gpu_without_a_recipe_is_an_error_that_names_those_with_one(platform, device):
     with pytest.raises(ConfigError, match=f"BEST_DEVICE={device}: no recipe for it on {platform}; there are "):
         recipe_of(platform, f"BEST_DEVICE={device}")
