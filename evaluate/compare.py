@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     require_folder(output)
     check_places(output, options.format)
     comparison = _compared(options)
+    # a report without any counted result must not replace a good one
     is_failure = not any(group.counted for group in comparison.groups)
     wanted = list(places(output, options.format).values())
     earlier = [path for path in wanted if path.exists()]

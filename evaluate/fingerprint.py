@@ -70,6 +70,7 @@ def fingerprint(
         reasons["tokenizer_sha256"] = "no manifest beside the pair; name the folder with --tokenizer"
     if reason:
         reasons["token_stream_sha256"] = reason
+    # an older manifest may lack a key
     differs = [key for key in digests if known.get(key) not in (None, digests[key])]
     return {
         "prefix": str(prefix),

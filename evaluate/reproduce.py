@@ -121,11 +121,13 @@ def settings(result: Result) -> list[str]:
         if key.in_results is None or key.in_results.key in NOT_ASKED:
             continue
         value = asked.get(key.in_results.key)
+        # the default of the suite then holds, as it did there
         if value in (None, NO_RECIPE):
             continue
         made[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if result["platform"] == "cpu":
         made["CPU_RANKS"] = str(asked["num_gpus"])
+    # the result has the hash of the data only; the command says where they came from
     for word in shlex.split(str(result["provenance"]["command"] or "")):
         name, equals, value = word.partition("=")
         if equals and name in OF_DATA:

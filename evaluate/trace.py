@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise TraceError(f"got {len(options.traces)} traces, wanted one, or two to compare")
     probes = [probe_file.read(path) for path in options.probe]
     if options.output:
+        # a trace must not be replaced by its own report
         require_apart([options.output / name for name in RECOGNISERS], [*options.traces, *options.probe])
         for name, is_ours in RECOGNISERS.items():
             require_ours(is_ours, options.output / name)

@@ -29,6 +29,7 @@ def read(paths: Sequence[Path], found: Found) -> Found:
     """
     for path in distinct(path for path in paths if is_bundle(path)):
         inside = _checked(path)
+        # the path names the archive too, so that a report says where a result is from
         found.results += [(path / entry.path, dict(entry.result)) for entry in inside.entries]
         found.unreadable += [(path / name, f"{path}: {line}") for name, line in inside.unreadable]
         found.probes = found.probes.joined(inside.probes)

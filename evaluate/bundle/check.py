@@ -70,6 +70,7 @@ def check(path: Path) -> CheckedBundle:
         results = [(entry.path, entry.result) for entry in loaded.entries]
         for name, result in (*results, *_superseded(bundle, root)):
             faults += [f"{name}: {line}" for line in raw_logs.check(bundle, result)]
+        # another version may have other keys and rules: a difference would prove nothing
         is_same_code = bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT)
         if is_same_code:
             faults += _comparison_faults(bundle, root)
@@ -121,6 +122,7 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     except (ValueError, *UNREADABLE, RecursionError) as error:
         yield str(error) if isinstance(error, ValueError) else f"cannot be read ({error})"
         return
+    # through JSON, because a tuple in memory is a list in the file
     again = as_json(compare(found, [Path(folder) for folder in folders], *options))
     differences = list(_differences("", content, json.loads(json.dumps(again))))
     yield from differences[:SHOWN]
@@ -171,6 +173,7 @@ def _load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
 
 def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
     """Return the compared folders below `root`; raise ValueError if one is not in the archive."""
+    # the archive has other paths than the machine that compared: only places beside the first folder are known
     first = Path(folders[0]).parent if folders[0].endswith(".json") else Path(folders[0])
     found = []
     for folder in folders:
@@ -205,6 +208,7 @@ def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
 
 
 def _is_same(stored: Any, wanted: Any) -> bool:
+    # libraries round the last digits differently
     if is_number(stored) and is_number(wanted):
         return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
     return type(stored) is type(wanted) and bool(stored == wanted)

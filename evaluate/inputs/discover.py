@@ -52,6 +52,7 @@ def find(folders: Iterable[Path], pattern: str = PATTERN) -> Iterator[Path]:
             paths.append(folder)
             continue
         for path in files_below(folder, pattern)[0]:
+            # an attempt that was repeated is evidence, and no result
             if SUPERSEDED not in path.relative_to(folder).parts:
                 paths.append(path)
     yield from distinct(paths)
@@ -107,6 +108,7 @@ def files_below(folder: Path, pattern: str) -> tuple[list[Path], list[tuple[Path
 
     paths = []
     for place, folders, files in os.walk(folder, onerror=note):
+        # only the administrator of a file system can read it
         if "lost+found" in folders:
             folders.remove("lost+found")
         for name in folders + files:
@@ -174,6 +176,7 @@ def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
     if environ.get("PRIMUS_WORKSPACE"):
         known.append(Path(environ["PRIMUS_WORKSPACE"]))
     known.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
+    # the current folder may be one of the others
     folders = [folder for folder in dict.fromkeys(known) if folder.is_dir()]
     for folder in folders:
         logs = [log for log in _in_folder(folder) if log.model == model]
@@ -239,6 +242,7 @@ def _fullest_levels(paths: Iterable[Path]) -> list[Path]:
     for folder, group in groupby(paths, attrgetter("parent")):
         files = list(group)
         if folder.name.startswith("rank-"):
+            # each level contains the lines of all later ones, so one is enough
             for level in _LEVELS:
                 of_level = [file for file in files if file.name.startswith(f"{level}.")]
                 if of_level:

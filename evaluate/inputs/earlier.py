@@ -101,6 +101,7 @@ def number_runs(results: Sequence[tuple[Path, dict[str, Any]]]) -> None:
         job = (path.parent, *(result[key] for key in ("platform", "framework", "model", "label")))
         numbers = runs.setdefault(job, {})
         if result["run"] == 0:
+            # the digest of the file is the same for its copies
             result["run"] = numbers.setdefault(result["identity_sha256"], len(numbers) + 1)
 
 
@@ -115,6 +116,7 @@ def summary_agrees(result: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(summary, dict) or not times or min(times) <= 0:
         return
     tokens = config["global_batch_size"] * config["sequence_length"]
+    # at least one step remains
     most_skipped = min(len(times) - 1, len(times) // 5 + 1)
     means = [sum(times[skipped:]) / (len(times) - skipped) for skipped in range(most_skipped + 1)]
     allowed = SUMMARY_RELATIVE + SUMMARY_ROUNDING / min(means)
@@ -140,6 +142,7 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
     if isinstance(content.get("performance_metrics"), dict):
         summary = {key: value for key, value in content["performance_metrics"].items() if is_number(value)}
     samples = _samples(path, content, times, config["max_steps"])
+    # a result needs it; these suites wrote every step that they ran
     if not config["max_steps"]:
         config["max_steps"] = len(times) or None
     return {
@@ -178,6 +181,7 @@ def _known(section: str, given: Any) -> dict[str, Any]:
     for name, value in given.items():
         key = OURS.get(name, name)
         kind = SECTIONS[section].get(key)
+        # some suites wrote whole numbers as 8.0
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if kind is not None and isinstance(value, kind) and (isinstance(value, str) or is_number(value)):
@@ -192,6 +196,7 @@ def _training_config(path: Path, content: Content) -> dict[str, Any]:
     known = _known("training_config", given)
     for key, value in _known("training_config", given.get("parallelism")).items():
         known.setdefault(key, value)
+    # a suite that used all GPUs did not say how many
     if not known.get("num_gpus"):
         known["num_gpus"] = _known("gpu_info", content.get("gpu_info")).get("device_count")
     for key in KNOWN_FROM_A_LOG:
@@ -240,6 +245,7 @@ def _text(value: Any) -> str | None:
 
 def _samples(path: Path, content: Content, times: list[Any], max_steps: int | None) -> dict[str, Any]:
     """Return steps and samples. If one time is missing, it is that of the first step, which these suites left out."""
+    # one time is missing
     first = 2 if max_steps == len(times) + 1 else 1
     samples: dict[str, Any] = {key: [None] * len(times) for key in SAMPLES}
     samples |= {"steps": list(range(first, first + len(times))), "step_times": times, "excluded_steps": {}}

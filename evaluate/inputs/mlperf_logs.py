@@ -60,6 +60,7 @@ class System:
     def minutes(self) -> float:
         """Olympic mean of the runs times the scaling factor."""
         values = sorted(run.minutes for run in self.runs)
+        # training_rules.adoc drops the fastest and the slowest run
         kept = values[1:-1] if len(values) > 2 else values
         return statistics.fmean(kept) * self.scaling
 
@@ -186,6 +187,7 @@ def result(system: System, run: MlperfRun, number: int) -> dict[str, Any]:
     }
     samples: dict[str, Any] = dict.fromkeys(SAMPLES, [None] * len(steps))
     samples |= {"steps": steps, "step_times": times, "loss_values": [speed.loss for speed in tracked]}
+    # the samples must say of each step why it has no time
     others = sorted(set(range(1, last + 1)).difference(steps))
     excluded = {str(step): "tracked in the mean of several steps only" for step in others}
     content = {

@@ -61,6 +61,7 @@ class MlperfRun:
 def read(path: Path) -> tuple[MlperfRun, int, int]:
     """Return a run, its global batch and its sequence length; raise MlperfLogError for an unusable log."""
     events = list(_events(path))
+    # the first event of each key counts
     first = {event["key"]: event for event in reversed(events)}
     try:
         start, stop = _time(first["run_start"]), _time(first["run_stop"])
@@ -78,6 +79,7 @@ def read(path: Path) -> tuple[MlperfRun, int, int]:
         raise MlperfLogError(f"{path}: the run is no success with samples and time: {what}")
     if samples > LARGEST_COUNT or samples / batch > MOST_STEPS:
         raise MlperfLogError(f"{path}: got {samples:g} samples in batches of {batch}, wanted a run that can be")
+    # a second source of the speed
     in_blocks = samples / block_ms * 1000
     rate = statistics.median(one.samples_per_second for one in tracked) if tracked else in_blocks
     if abs(rate / in_blocks - 1) > TRACKED_RELATIVE:

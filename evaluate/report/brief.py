@@ -63,6 +63,7 @@ def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]
 def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
     lines = wrapped(comparison.headline, 2, columns)
     rows = [row for group in comparison.groups for row in group.rows]
+    # one of the lines is the count of those left out
     room -= len(lines)
     if len(rows) <= room:
         return lines + list(map(_throughput, rows))

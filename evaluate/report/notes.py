@@ -164,6 +164,7 @@ def _scaled(size: tuple[int, int], runs: Mapping[tuple[int, int], Sequence[float
         "efficiency_max": 1.0,
         "reason": None,
     }
+    # one node that is used as the larger run uses each of its nodes
     of_base = (1, gpus // nodes) if nodes > 1 else min(runs)
     if size == of_base:
         return entry

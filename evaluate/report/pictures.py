@@ -59,6 +59,7 @@ def svg(picture: Picture, number: int) -> Markup:
     for parent in list(root.iter()):
         for child in [one for one in parent if one.tag.endswith(("}style", "}metadata"))]:
             parent.remove(child)
+    # ids of several pictures on a page must not meet; most are never used
     used = set(re.findall(r"#([\w.]+)", stream.getvalue()))
     for element in root.iter():
         _inline(element, used)
@@ -87,6 +88,7 @@ def png(headline: Sequence[str], blocks: Sequence[Block]) -> bytes:
 def saved(figure: Figure) -> bytes:
     """Return a figure as a PNG of ours."""
     stream = io.BytesIO()
+    # a figure of a hundred rows would exceed what Agg can draw
     dpi = min(DPI, LARGEST_PIXELS / max(figure.get_size_inches()))
     figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)
     return stream.getvalue()

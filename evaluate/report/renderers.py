@@ -59,6 +59,7 @@ def _card(card: Card, width: int) -> Iterator[str]:
     if card.rest:
         yield _filled(card.rest, width, "  ", "  ")
     doubts = [f"weakened: {doubt}" for doubt in card.doubts]
+    # a terminal has room for one
     if len(doubts) > 1:
         doubts = [f"weakened by {len(doubts)} observations, listed in the report"]
     for line in (*doubts, *card.support):
@@ -67,6 +68,7 @@ def _card(card: Card, width: int) -> Iterator[str]:
 
 def _fitting_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Return a table without the last columns that have no room; the first two always stay."""
+    # the columns are ordered by what a reader needs first
     for count in range(len(header), 2, -1):
         text = text_table(header[:count], [row[:count] for row in rows], width)
         if max(map(len, text.splitlines())) <= width:

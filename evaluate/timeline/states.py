@@ -66,6 +66,7 @@ def state_of(result: Result) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in _properties(result):
         if value is not None:
+            # a name may have two sources; the first counts
             found.setdefault(name, value if isinstance(value, str) else json.dumps(value, sort_keys=True))
     return found
 

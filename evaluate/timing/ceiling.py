@@ -64,6 +64,7 @@ def limits(side: Breakdown | None, probe: Probe | None, precision: str, ranks: i
     if "triad" in probe.bandwidth:
         found[MEMORY_BOUND] = Limit(probe.bandwidth["triad"].gb_per_second / ranks)
     if sent := [one for one in probe.collectives if one.name == "all_reduce"]:
+        # small messages are bound by latency
         largest = max(sent, key=lambda one: (one.ranks, one.bytes))
         found[COMMUNICATION] = Limit(largest.bus_gb_per_second)
     return found

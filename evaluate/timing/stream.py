@@ -51,6 +51,7 @@ class EventStream:
             require_regular(self.path)
             with self.path.open("rb") as raw:
                 self._raw = raw
+                # by the content, because names are not reliable
                 is_packed = raw.peek(len(_GZIP)).startswith(_GZIP)
                 self._file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 yield from self._values()

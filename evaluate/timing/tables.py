@@ -108,6 +108,7 @@ def operators(
         kernels = launched.get(key, {})
         products = {kernel: calls / count for kernel, calls in kernels.items() if is_product(kernel)}
         operator = trace.names[number]
+        # rates need the products that one call launched
         work_done = work_of(operator, ("", "", "") if shape == NONE else trace.shapes[shape], products)
         part = None if phase == NONE else PHASES[phase]
         longest = next(reversed(kernels), "")
@@ -129,6 +130,7 @@ def _summed(keys: list[Integers], call: Integers, seconds: Any, steps: int) -> I
     """Yield the different keys, each with its calls and its seconds in one step."""
     groups, inverse = np.unique(np.column_stack(keys), axis=0, return_inverse=True)
     inverse = inverse.ravel()
+    # an operator counts once, however many kernels it launches
     one_each = np.unique(np.column_stack([inverse, call]), axis=0)[:, 0]
     figures = np.bincount(one_each, minlength=len(groups)), np.bincount(inverse, seconds, len(groups))
     return zip(map(tuple, groups.tolist()), *((one / steps).tolist() for one in figures), strict=True)

@@ -106,6 +106,7 @@ class Trace:
         for device in properties if isinstance(properties, list) else ():
             if isinstance(device, dict) and isinstance(device.get("id"), int) and device.get("name"):
                 names[device["id"]] = str(device["name"])
+        # ROCm numbers its work otherwise than its properties
         if number not in names and len(set(names.values())) == 1:
             return next(iter(names.values()))
         return names.get(number)
@@ -131,6 +132,7 @@ def read(path: Path) -> Trace:
             f"{path}: has {count:,} events, none of them an operator, a kernel or a copy; wanted a trace of "
             "torch.profiler with activities CPU, CUDA or both"
         )
+    # times since 1970 in microseconds leave no digits for nanoseconds
     origin = min(min(table["start"], default=np.inf) for table in events.tables.values())
     tables: dict[str, Any] = {}
     for sort, table in events.tables.items():
@@ -215,6 +217,7 @@ class _Events:
         elif kind_of_range(name):
             self._add("ranges", _times(event), self.names[name], self._thread(event))
         elif not is_range or name.startswith(_THREAD_OF_COMMUNICATION):
+            # Kineto has written this number under three names
             external = arguments.get("External id", arguments.get("external id", arguments.get("Ev Idx", NONE)))
             number, thread = self.names[name], self._thread(event)
             shape = self._shape(name, arguments)
@@ -251,6 +254,7 @@ class _Events:
         dims = arguments.get("Input Dims", arguments.get("Input dims"))
         if not dims:
             return NONE
+        # only whether attention is causal is read, and these texts are long
         concrete = str(arguments.get("Concrete Inputs", "")) if "attention" in name else ""
         return self.shapes[str(dims), str(arguments.get("Input type", "")), concrete]
 

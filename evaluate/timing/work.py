@@ -115,6 +115,7 @@ def _linear(name: str, forward: Sequence[Any], backward: Sequence[Any], kernels:
         products, sizes = 2, f"both gradients of {sizes}"
     if second[-1] != k or {math.prod(first), math.prod(second)} != {m * k, n * k}:
         raise ValueError
+    # calls a step are quotients of counts
     if round(sum(kernels.values()), 6) != products:
         raise ValueError
     precision = "bf16" if all(map(_BF16.search, kernels)) else None
@@ -129,6 +130,7 @@ def _attention(name: str, dims: Sequence[Any], types: Sequence[Any], concrete: S
         (_, queries, heads, _), (_, keys, _, _) = dims[place : place + 2]
     flops = 2.0 * (5 if is_backward else 2) * batch * heads * queries * keys * width
     causal = concrete[CAUSAL_PLACE[name]] if len(concrete) > CAUSAL_PLACE[name] else ""
+    # without the argument nobody knows which half was computed
     share = {"True": 0.5, "False": 1.0}.get(causal)
     sizes = f"{batch} x {heads} heads, {queries} x {keys} tokens, width {width}{', causal' if share == 0.5 else ''}"
     family = f"attention {'backward' if is_backward else 'forward'}"
