@@ -48,8 +48,9 @@ def names_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
     def read(text: str) -> tuple[str, ...]:
         wanted = text.split(",")
-        if unknown := [name for name in wanted if name not in known]:
-            raise argparse.ArgumentTypeError(f"got {plain(unknown[0])!r}, wanted any of {','.join(known)}")
+        for name in wanted:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"got {plain(name)!r}, wanted any of {','.join(known)}")
         return tuple(name for name in known if name in wanted)
 
     return read

@@ -164,7 +164,8 @@ def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
     output/ of PRIMUS_PATH. Raises DiscoverError if no folder has a log, or the first that has any has several.
     """
     variable = f"{model.upper()}_LOG"
-    if named := environ.get(variable):
+    named = environ.get(variable)
+    if named:
         paths = [Path(text) for text in named.split(":")]
         for path in paths:
             if not path.is_file():

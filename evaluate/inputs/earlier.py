@@ -31,15 +31,6 @@ MFU_CLAIMS = ("mfu", "mfu_percent", "model_flops_utilization", "model_flops_util
 TFLOPS_CLAIMS = ("tflops_per_gpu", "tflops_per_second_per_gpu", "model_tflops_per_gpu", "achieved_tflops_per_gpu")
 """Keys of a utilisation (as a share or in %) and of model TFLOP/s in `performance_metrics`."""
 PLATFORMS = {"cuda": "nvd", "nvidia": "nvd", "nvd": "nvd", "rocm": "amd", "hip": "amd", "amd": "amd", "cpu": "cpu"}
-FRAMEWORKS = {
-    "megatron-bridge": "bridge",
-    "primus": "prim",
-    "megatron": "mega",
-    "megatron-core": "mega",
-    "transformers": "hf",
-    "huggingface": "hf",
-    "torchtitan": "titan",
-}
 PRECISIONS = {"bfloat16": "bf16", "bf16-mixed": "bf16", "float16": "fp16", "fp16-mixed": "fp16", "float32": "fp32"}
 OURS = {
     "train_iters": "max_steps",
@@ -151,7 +142,7 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
         "status": "ok" if times else "failed",
         "reason": None if times else "raw_step_times is empty: nothing was measured",
         "platform": _platform(path, content, name["platform"] if name else None),
-        "framework": _framework(content),
+        "framework": _text(content.get("framework")) or UNKNOWN,
         "model": _model(content, name["model"] if name else None),
         "model_size": UNKNOWN,
         "method": UNKNOWN,
@@ -194,8 +185,6 @@ def _training_config(path: Path, content: Content) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise store.ResultError(f"{path}: got no section training_config, wanted the sizes of the batch and the job")
     known = _known("training_config", given)
-    for key, value in _known("training_config", given.get("parallelism")).items():
-        known.setdefault(key, value)
     # a suite that used all GPUs did not say how many
     if not known.get("num_gpus"):
         known["num_gpus"] = _known("gpu_info", content.get("gpu_info")).get("device_count")
@@ -225,13 +214,6 @@ def _platform(path: Path, content: Content, named: str | None) -> str:
     return str(platforms.pop())
 
 
-def _framework(content: Content) -> str:
-    name = _text(content.get("framework"))
-    if name is None:
-        return UNKNOWN
-    return FRAMEWORKS.get(name.lower(), name)
-
-
 def _model(content: Content, named: str | None) -> str:
     """Return our name of the model in the file or the file name; the name itself if it is none of our models."""
     name = _text(content.get("model", content.get("model_name"))) or named or UNKNOWN
@@ -255,10 +237,11 @@ def _samples(path: Path, content: Content, times: list[Any], max_steps: int | No
         key = OURS.get(name, name)
         if key not in ("loss_values", "learning_rates") or not values:
             continue
-        if isinstance(values, list) and len(values) == len(times) + first - 1:
+        if isinstance(values, list) and len(values) != len(times):
+            # the step without a time may have a loss all the same
+            if len(values) != len(times) + first - 1:
+                raise store.ResultError(f"{path}: {key}: got {len(values)} values beside {len(times)} step times")
             values = values[first - 1 :]
-        elif isinstance(values, list) and len(values) != len(times):
-            raise store.ResultError(f"{path}: {key}: got {len(values)} values beside {len(times)} step times")
         samples[key] = values
     return samples
 

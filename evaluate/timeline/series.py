@@ -146,18 +146,20 @@ def _run(entry: Entry, start: datetime, rate: float) -> Run:
 
 def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
     config = result["training_config"]
-    names = [place.key for place in in_results().values() if place.key not in NOT_PART]
-    key: dict[str, Any] = {
-        **{name: result[name] for name in ("model", "model_size", "platform", "framework", "method")},
+    key: dict[str, Any] = {name: result[name] for name in ("model", "model_size", "platform", "framework", "method")}
+    key |= {
         "device": device_name(result),
         "host": machine_of(result),
         "label": result["label"],
         "source": result.get("source", "recorder"),
         "num_gpus": config["num_gpus"],
-        **{name: as_number(config.get(name)) for name in names},
-        **{name: result["resolved_config"].get(name) for name in ("parameter_count", "hf_kernels")},
-        "data": result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}",
     }
+    for place in in_results().values():
+        if place.key not in NOT_PART:
+            key[place.key] = as_number(config.get(place.key))
+    for name in ("parameter_count", "hf_kernels"):
+        key[name] = result["resolved_config"].get(name)
+    key["data"] = result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}"
     return {name: value for name, value in key.items() if name not in join}
 
 

@@ -90,7 +90,7 @@ def work_of(name: str, shapes: Sequence[str], kernels: Mapping[str, float]) -> W
             return _attention(name, dims, types, concrete)
     except (LookupError, TypeError, ValueError):
         pass  # shapes of another form than this operator's: it is then known by its name alone
-    sizes = " ".join(str(one).replace("[", "(").replace("]", ")") for one in dims if one != [])
+    sizes = " ".join(str(size).replace("[", "(").replace("]", ")") for size in dims if size != [])
     return Work(name, sizes, None, None)
 
 
@@ -129,17 +129,21 @@ def _attention(name: str, dims: Sequence[Any], types: Sequence[Any], concrete: S
     if name in _TOKENS_BEFORE_HEADS:
         (_, queries, heads, _), (_, keys, _, _) = dims[place : place + 2]
     flops = 2.0 * (5 if is_backward else 2) * batch * heads * queries * keys * width
+    sizes = f"{batch} x {heads} heads, {queries} x {keys} tokens, width {width}"
+    family = "attention backward" if is_backward else "attention forward"
     causal = concrete[CAUSAL_PLACE[name]] if len(concrete) > CAUSAL_PLACE[name] else ""
-    # without the argument nobody knows which half was computed
-    share = {"True": 0.5, "False": 1.0}.get(causal)
-    sizes = f"{batch} x {heads} heads, {queries} x {keys} tokens, width {width}{', causal' if share == 0.5 else ''}"
-    family = f"attention {'backward' if is_backward else 'forward'}"
-    return Work(family, sizes, None if share is None else share * flops, _precision(types, place))
+    precision = _precision(types, place)
+    if causal == "True":
+        return Work(family, f"{sizes}, causal", 0.5 * flops, precision)
+    # without the argument nobody knows whether half was computed
+    return Work(family, sizes, flops if causal == "False" else None, precision)
 
 
 def _precision(types: Sequence[Any], place: int) -> str | None:
-    found = str(types[place]) if place < len(types) else ""
-    return "fp8" if "Float8" in found else _PRECISIONS.get(found)
+    if place >= len(types):
+        return None
+    dtype = str(types[place])
+    return "fp8" if "Float8" in dtype else _PRECISIONS.get(dtype)
 
 
 def _parsed(text: str) -> list[Any]:

@@ -11,8 +11,11 @@ import pytest
 from sides import compared
 
 from evaluate import compare, frame, validate
+from evaluate.bundle.check import check
 from evaluate.inputs.partly_known import named_in
 from example import put
+from utils.results import schema, store
+from utils.settings.config import ROOT
 
 DEVICES = {"cuda": ("NVIDIA H100 80GB HBM3", 85.0), "rocm": ("AMD Instinct MI300X", 206.0)}
 # 20 steps: 4 s for the first, then 1 s and 1.1 s in turn, 64 sequences of 2,048 tokens on 8 GPUs
@@ -192,3 +195,14 @@ def test_a_figure_that_could_not_be_measured_is_unknown(tmp_path: Path) -> None:
 )
 def test_a_name_that_holds_another_name_is_found_alone(text: str, found: list[str]) -> None:
     assert named_in(text) == found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/h200/results").glob("*.json")), ids=lambda path: path.stem)
+def test_the_kept_results_stay_readable(path: Path) -> None:
+    assert store.read(path)["schema_version"] == schema.SCHEMA_VERSION
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/results").glob("*.zip")), ids=lambda path: path.stem)
+def test_the_published_archives_stay_readable_and_without_a_fault(path: Path) -> None:
+    checked = check(path)
+    assert checked.faults == () and checked.loaded.entries and not checked.loaded.unreadable
