@@ -39,7 +39,8 @@ def number(
             raise argparse.ArgumentTypeError(f"got {plain(digits)}, wanted {wanted}")
         return value
 
-    read.__name__ = kind.__name__  # for argparse's message about a text that is no number
+    # for argparse's message about a text that is no number
+    read.__name__ = kind.__name__
     return read
 
 

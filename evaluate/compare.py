@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = COMPARE.parse_args(arguments)
     _check_together(options)
     if options.against is not None:
-        from evaluate.acceptance import command as acceptance  # which a comparison does not need
+        # which a comparison does not need
+        from evaluate.acceptance import command as acceptance
 
         return acceptance.run(options)
     output: Path = options.output or _place(options.folders)
@@ -211,7 +212,8 @@ def _write(name: str, comparison: Comparison, path: Path) -> None:
     elif name in frames.RECOGNISERS:
         content = frames.content(frames.runs(comparison.entries, comparison.copies), name)
     else:
-        from evaluate.report.pictures import png  # matplotlib alone takes half a second
+        # matplotlib alone takes half a second
+        from evaluate.report.pictures import png
 
         content = png(document.picture_lines(comparison), document.blocks(comparison))
     path.write_bytes(content)

@@ -46,7 +46,8 @@ def fingerprint(
     Raises DataError for a pair that is missing or broken, or too short for the training.
     """
     for path in filter(Path.exists, (bin_path(prefix), idx_path(prefix), manifest_path(prefix))):
-        try:  # reading a device, a pipe or a folder may never end
+        # reading a device, a pipe or a folder may never end
+        try:
             require_regular(path)
         except InputFileError as error:
             raise DataError(f"{path}: {error}; name another prefix") from error
@@ -102,7 +103,8 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
     try:
         visible = options.visible_gpus or visible_gpus(options.platform) or 1
     except HardwareError:
-        visible = 1  # a laptop: the order of the samples is the same for any number of GPUs
+        # a laptop: the order of the samples is the same for any number of GPUs
+        visible = 1
     return load(options.platform, visible, arguments=options.settings)
 
 

@@ -81,7 +81,8 @@ def write(record: History, folder: Path) -> None:
     Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
     ResultError for a value that JSON cannot hold.
     """
-    from evaluate.report.page import page  # which loads matplotlib
+    # which loads matplotlib
+    from evaluate.report.page import page
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in RECOGNISERS]

@@ -99,7 +99,8 @@ def plan(archive: Path, platform: str) -> list[list[str]]:
     code = sha256_code(ROOT)
     for arguments, results in jobs.items():
         print(plain(f"job: {' '.join(arguments)}"), file=sys.stderr)
-        lines: dict[str, None] = {}  # each line once, in order
+        # each line once, in order
+        lines: dict[str, None] = {}
         for result in results:
             lines.update(dict.fromkeys(_differences(result, code)))
         for line in lines:

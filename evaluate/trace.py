@@ -89,7 +89,8 @@ def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Prob
 
 def _write(folder: Path, found: Sequence[Block], content: dict[str, Any]) -> None:
     """Write trace.html and trace.json; raise UnusableError or OSError, and then nothing is written."""
-    from evaluate.report.page import page  # which loads matplotlib
+    # which loads matplotlib
+    from evaluate.report.page import page
 
     paths = [folder / name for name in RECOGNISERS]
     method: list[Block] = [Heading("Method", 2, "method"), Lines(trace_blocks.METHOD, LIST)]

@@ -137,10 +137,12 @@ def _pack(directory: int, entries: Sequence[Entry], path: Path, environ: Mapping
 def _add(archive: zipfile.ZipFile, directory: int, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
     """Pack a file piece by piece; return its entry of the manifest, and whether it or its path holds a secret."""
     member = _member(entry.path)
-    member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
+    # decides whether the header has room for more than 4 GiB
+    member.file_size = entry.status.st_size
     digest, size = sha256(), 0
     has_secret = redact.holds_secret(entry.path, environ)
-    before = b""  # a secret may lie across two pieces
+    # a secret may lie across two pieces
+    before = b""
     with open_file(directory, entry.path) as source, archive.open(member, "w") as target:
         for piece in iter(partial(source.read, CHUNK_BYTES), b""):
             target.write(piece)
@@ -155,7 +157,8 @@ def _add(archive: zipfile.ZipFile, directory: int, entry: Entry, environ: Mappin
 def _member(path: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(path, OLDEST_TIME)
     member.compress_type = zipfile.ZIP_DEFLATED
-    member.create_system = 3  # Unix, whose file mode follows
+    # Unix, whose file mode follows
+    member.create_system = 3
     member.external_attr = 0o100644 << 16
     return member
 

@@ -219,7 +219,8 @@ def _too_large(members: list[zipfile.ZipInfo], packed_bytes: int) -> Iterator[st
         times = f"more than {LARGEST_RATIO} times, as in a zip bomb"
         yield f"{unpacked:,} bytes packed in {packed_bytes:,}: refused: {times}"
     for member in members:
-        if member.file_size > LARGEST_BYTES and not member.filename.startswith("logs/"):  # logs are streamed
+        # logs are streamed
+        if member.file_size > LARGEST_BYTES and not member.filename.startswith("logs/"):
             yield f"{member.filename}: refused: {member.file_size:,} bytes, more than any file of the suite"
 
 

@@ -37,7 +37,8 @@ def read(paths: Sequence[Path], found: Found) -> Found:
 
 
 def _checked(path: Path) -> Loaded:
-    from evaluate.bundle.archive import BundleError  # most comparisons have no archive
+    # most comparisons have no archive
+    from evaluate.bundle.archive import BundleError
     from evaluate.bundle.check import check
 
     try:

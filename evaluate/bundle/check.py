@@ -64,7 +64,8 @@ def check(path: Path) -> CheckedBundle:
     with archive.opened(path) as (bundle, refusals), tempfile.TemporaryDirectory() as folder:
         if bundle is None:
             return CheckedBundle(Loaded((), ()), tuple(refusals))
-        root = Path(folder) / "output"  # in a folder of its own, because load looks for probes beside it too
+        # in a folder of its own, because load looks for probes beside it too
+        root = Path(folder) / "output"
         faults = [*archive.disagreements(bundle), *_extract(bundle, root)]
         loaded = _load([root], [""])
         results = [(entry.path, entry.result) for entry in loaded.entries]
@@ -110,7 +111,8 @@ def _notes(bundle: Bundle, is_same_code: bool) -> list[str]:
     if not bundle.of_kind("comparison"):
         return []
     parts = f"pages, pictures, and `{NOT_CHECKED}` of a comparison, which rests on profiles that no archive holds,"
-    if not is_same_code:  # another version may have other keys and rules
+    # another version may have other keys and rules
+    if not is_same_code:
         parts = "the comparison, which another version of the suite made, its pages and its pictures"
     return [f"{parts} are no evidence: they were compared with {MANIFEST} only"]
 
@@ -157,7 +159,8 @@ def _load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
     """Return the results in `folders`, with each folder in their paths replaced by its entry in `names`."""
     try:
         found = load_results(folders)
-    except store.ResultError:  # nothing in them
+    except store.ResultError:
+        # nothing in them
         return Loaded((), ())
 
     def renamed(path: Path) -> Path:

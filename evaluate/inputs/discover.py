@@ -69,7 +69,8 @@ def find_extracted(folders: Iterable[Path]) -> list[Path]:
 
 
 def _is_extracted(path: Path) -> bool:
-    with suppress(OSError):  # a file that may not be read and has no name of ours is none of ours
+    # a file that may not be read and has no name of ours is none of ours
+    with suppress(OSError):
         if path.is_file():
             with path.open("rb") as file:
                 return _OF_A_LOG.search(file.read(_SEARCHED_BYTES)) is not None

@@ -212,7 +212,8 @@ def result(system: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "identity_sha256": hashlib.sha256(content_of(run.path)).hexdigest(),
         "gpu_info": _section("gpu_info", {"device_name": system.accelerator, "device_count": system.gpus}),
         "training_config": _section("training_config", config),
-        "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
+        # it ends at its target
+        "resolved_config": _section("resolved_config", config | {"max_steps": None}),
         "performance_metrics": filled(
             "performance_metrics",
             summarize(times, system.global_batch_size * system.sequence_length, system.gpus),

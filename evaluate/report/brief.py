@@ -56,7 +56,8 @@ def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]
     elif len(comparison.judged) == 1:
         lines = _of_one(comparison.judged[0], room, columns)
     else:
-        return [*_of_several(comparison, room), f"report: {plain(report)}"]  # whole: no side loses its name
+        # whole: no side loses its name
+        return [*_of_several(comparison, room), f"report: {plain(report)}"]
     return [*("".join(wrapped(line, 1, columns)) for line in lines), f"report: {plain(report)}"]
 
 

@@ -143,7 +143,8 @@ def compare(
     by = by or pairs.default_by(unique)
     entries = without_odd_runs(unique, by)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
-    judged.sort(key=lambda verdict: verdict.pair.method != "equal")  # what was trained alike opens the report
+    # what was trained alike opens the report
+    judged.sort(key=lambda verdict: verdict.pair.method != "equal")
     groups = grouped(entries, by, baseline)
     # an empty table is a choice: no costs
     table = prices.load() if price_table is None else price_table

@@ -231,7 +231,8 @@ def _numbered(titles: Sequence[str], place: int) -> str:
 def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
     judged = comparison.judged
     if not any(verdict.estimate for verdict in judged):
-        return  # nothing to draw: the verdicts say why
+        # nothing to draw: the verdicts say why
+        return
     is_of_jobs = any(verdict.pair.is_of_jobs for verdict in judged)
     quantity = "tokens/s of the job" if is_of_jobs else "tokens/s/GPU"
     line = (
@@ -246,7 +247,8 @@ def _why(comparison: Comparison) -> Iterator[Block]:
     """Yield the gap by kind of time of each pair that has a profile of each side."""
     if not any(comparison.gaps):
         return
-    from evaluate.report import trace_blocks  # most comparisons have no profile
+    # most comparisons have no profile
+    from evaluate.report import trace_blocks
     from evaluate.timing.ceiling import align
 
     yield Heading("Why", 2, "why")

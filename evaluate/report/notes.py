@@ -137,7 +137,8 @@ def _of_group(group: Group) -> Iterator[dict[str, Any]]:
             systems.setdefault(system, {}).setdefault(size, []).append(value)
     for (platform, framework, device, (tp, pp, cp, mbs, ep)), sizes in sorted(systems.items(), key=str):
         if len(sizes) == 1:
-            continue  # nothing to scale
+            # nothing to scale
+            continue
         layout = f"MBS {mbs}, TP {tp}, PP {pp}, CP {cp}"
         if ep not in (None, 1):
             layout += f", EP {ep}"

@@ -116,7 +116,8 @@ def _kinds(axes: Any, sides: Sequence[tuple[str, Mapping[str, float]]], styles: 
         places = range(len(sides))
         axes.barh(places, widths, 0.6, starts, color=colour, edgecolor=PAPER, linewidth=0.6, label=label)
         for place, width in enumerate(widths):
-            if width > 0.03 * longest:  # a letter needs room
+            # a letter needs room
+            if width > 0.03 * longest:
                 middle = starts[place] + width / 2
                 axes.text(middle, place, letter, ha="center", va="center", weight="bold", size=8)
             starts[place] += width
@@ -183,7 +184,8 @@ def _interval(axes: Any, y: int, judged: Judged, estimate: Estimate, end: float)
     axes.plot(places, [y] * len(places), color=INK, linewidth=1.4)
     for place, true, arrow in zip(places, ends, "<>", strict=False):
         axes.plot(place, y, "|" if place == true else arrow, color=INK, markersize=8, clip_on=False)
-    inside = PAPER  # hollow: undecided, or not proven
+    # hollow: undecided, or not proven
+    inside = PAPER
     if judged.is_proven and judged.word != UNDECIDED:
         inside = PLATFORM_COLOURS.get(judged.pair.b[0].result["platform"], OTHER_COLOUR)
     axes.plot(estimate.ratio, y, "s", markersize=5, color=inside, markeredgecolor=INK)

@@ -52,7 +52,8 @@ def _terminal(block: Block, width: int) -> str:
 
 
 def _card(card: Card, width: int) -> Iterator[str]:
-    if card.is_claim and card.is_proven:  # the sequences take no column
+    # the sequences take no column
+    if card.is_claim and card.is_proven:
         yield _filled(f": {card.statement}", width, card.word).replace(card.word, f"{BOLD}{card.word}{NORMAL}", 1)
     else:
         yield _filled(card.opening, width)

@@ -220,7 +220,8 @@ def _differences(result: Result, point: Point) -> str:
             value, wanted = result["training_config"].get(place.key), KEYS[key].parse(text)
         else:
             continue
-        if wanted not in (None, "auto", value):  # the launcher replaces `auto`
+        # the launcher replaces `auto`
+        if wanted not in (None, "auto", value):
             differences.append(f"{key} is {value!r}")
     if not differences:
         return ""

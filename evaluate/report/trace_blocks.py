@@ -263,7 +263,8 @@ def _ms(seconds: float) -> str:
 
 
 def _signed(seconds: float) -> str:
-    value = round(seconds * MS, 6) or 0.0  # rounding errors of a sum are no difference
+    # rounding errors of a sum are no difference
+    value = round(seconds * MS, 6) or 0.0
     return number(value, flag="+")
 
 

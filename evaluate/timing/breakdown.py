@@ -146,7 +146,8 @@ def _kind_of_work(trace: Trace, name: int, is_copy: int, outer: int, operator: i
         return KINDS.index(kind_of_launch(trace.names[name], launched_in, around))
     kind = kind_of_copy(trace.names[name])
     if kind in COMPUTE and launched_in in COMPUTE:
-        kind = launched_in  # a copy inside an optimizer belongs to it
+        # a copy inside an optimizer belongs to it
+        kind = launched_in
     return KINDS.index(kind)
 
 

@@ -122,7 +122,8 @@ def align(a: Breakdown, b: Breakdown) -> list[Aligned]:
 def _by_key(rows: Iterable[OperatorRow]) -> dict[_Key, OperatorRow]:
     """Return the rows by kind, family, sizes and phase; equal ones become one, named after the longest."""
     found: dict[_Key, OperatorRow] = {}
-    for row in rows:  # the longest first
+    # the longest first
+    for row in rows:
         key = (row.kind, row.work.family, row.work.sizes, row.phase)
         first = found.setdefault(key, row)
         if first is not row:

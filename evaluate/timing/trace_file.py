@@ -191,7 +191,8 @@ class _Events:
         shapes, texts = self.tables["operators"]["shapes"], list(self.shapes)
         for calls in self._passes.values():
             if len(calls) != 2:
-                continue  # a pass is missing, or two threads have the number
+                # a pass is missing, or two threads have the number
+                continue
             # the name of the forward operator is the beginning of the other, so it sorts first
             (forward_name, forward), (backward_name, backward) = sorted(calls)
             if forward_name != backward_name:
@@ -277,7 +278,8 @@ class Windows:
         self.start, self.end = start, end
         self._edges = np.column_stack([start, end]).ravel()
         lengths = np.diff(self._edges)
-        lengths[1::2] = 0.0  # from the end of a window to the start of the next
+        # from the end of a window to the start of the next
+        lengths[1::2] = 0.0
         self._inside = np.concatenate([[0.0], np.cumsum(lengths)])
 
     @property

@@ -89,7 +89,8 @@ def work_of(name: str, shapes: Sequence[str], kernels: Mapping[str, float]) -> W
         if name in CAUSAL_PLACE:
             return _attention(name, dims, types, concrete)
     except (LookupError, TypeError, ValueError):
-        pass  # shapes of another form than this operator's: it is then known by its name alone
+        # shapes of another form than this operator's: it is then known by its name alone
+        pass
     sizes = " ".join(str(size).replace("[", "(").replace("]", ")") for size in dims if size != [])
     return Work(name, sizes, None, None)
 
@@ -107,7 +108,8 @@ def _product(dims: Sequence[Any], types: Sequence[Any], place: int) -> Work:
 
 def _linear(name: str, forward: Sequence[Any], backward: Sequence[Any], kernels: Mapping[str, float]) -> Work:
     """Return the work of a linear layer of TransformerEngine; raise ValueError if the evidence is not enough."""
-    first, second = (size for size in forward if len(size) > 1)  # input and weight
+    # input and weight
+    first, second = (size for size in forward if len(size) > 1)
     *tokens, n = backward[0]
     m, k = math.prod(tokens), first[-1]
     products, sizes = 1, f"({m}, {k}) x ({k}, {n})"
