@@ -39,7 +39,8 @@ def number(
             raise argparse.ArgumentTypeError(f"got {plain(digits)}, wanted {wanted}")
         return value
 
-    read.__name__ = kind.__name__  # for argparse's message about a text that is no number
+    # for argparse's message about a text that is no number
+    read.__name__ = kind.__name__
     return read
 
 
@@ -48,8 +49,9 @@ def names_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
     def read(text: str) -> tuple[str, ...]:
         wanted = text.split(",")
-        if unknown := [name for name in wanted if name not in known]:
-            raise argparse.ArgumentTypeError(f"got {plain(unknown[0])!r}, wanted any of {','.join(known)}")
+        for name in wanted:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"got {plain(name)!r}, wanted any of {','.join(known)}")
         return tuple(name for name in known if name in wanted)
 
     return read

@@ -56,13 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = COMPARE.parse_args(arguments)
     _check_together(options)
     if options.against is not None:
-        from evaluate.acceptance import command as acceptance  # which a comparison does not need
+        # which a comparison does not need
+        from evaluate.acceptance import command as acceptance
 
         return acceptance.run(options)
     output: Path = options.output or _place(options.folders)
     require_folder(output)
     check_places(output, options.format)
     comparison = _compared(options)
+    # a report without any counted result must not replace a good one
     is_failure = not any(group.counted for group in comparison.groups)
     wanted = list(places(output, options.format).values())
     earlier = [path for path in wanted if path.exists()]
@@ -210,7 +212,8 @@ def _write(name: str, comparison: Comparison, path: Path) -> None:
     elif name in frames.RECOGNISERS:
         content = frames.content(frames.runs(comparison.entries, comparison.copies), name)
     else:
-        from evaluate.report.pictures import png  # matplotlib alone takes half a second
+        # matplotlib alone takes half a second
+        from evaluate.report.pictures import png
 
         content = png(document.picture_lines(comparison), document.blocks(comparison))
     path.write_bytes(content)

@@ -46,7 +46,8 @@ def fingerprint(
     Raises DataError for a pair that is missing or broken, or too short for the training.
     """
     for path in filter(Path.exists, (bin_path(prefix), idx_path(prefix), manifest_path(prefix))):
-        try:  # reading a device, a pipe or a folder may never end
+        # reading a device, a pipe or a folder may never end
+        try:
             require_regular(path)
         except InputFileError as error:
             raise DataError(f"{path}: {error}; name another prefix") from error
@@ -70,6 +71,7 @@ def fingerprint(
         reasons["tokenizer_sha256"] = "no manifest beside the pair; name the folder with --tokenizer"
     if reason:
         reasons["token_stream_sha256"] = reason
+    # an older manifest may lack a key
     differs = [key for key in digests if known.get(key) not in (None, digests[key])]
     return {
         "prefix": str(prefix),
@@ -101,7 +103,8 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
     try:
         visible = options.visible_gpus or visible_gpus(options.platform) or 1
     except HardwareError:
-        visible = 1  # a laptop: the order of the samples is the same for any number of GPUs
+        # a laptop: the order of the samples is the same for any number of GPUs
+        visible = 1
     return load(options.platform, visible, arguments=options.settings)
 
 

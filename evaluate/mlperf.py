@@ -81,6 +81,7 @@ def verdicts(systems: Sequence[System], band: float = BAND) -> Iterator[dict[str
 def _pairs(systems: Sequence[System]) -> Iterator[tuple[str, list[System], str, list[System]]]:
     for of_benchmark in grouped(systems, attrgetter("benchmark")).values():
         sides = grouped(of_benchmark, attrgetter("accelerator"))
+        # the first accelerator, in the order of the systems, is the one that others are compared with
         (base_name, base), *others = sides.items()
         for name, side in others:
             yield base_name, base, name, side

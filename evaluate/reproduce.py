@@ -99,7 +99,8 @@ def plan(archive: Path, platform: str) -> list[list[str]]:
     code = sha256_code(ROOT)
     for arguments, results in jobs.items():
         print(plain(f"job: {' '.join(arguments)}"), file=sys.stderr)
-        lines: dict[str, None] = {}  # each line once, in order
+        # each line once, in order
+        lines: dict[str, None] = {}
         for result in results:
             lines.update(dict.fromkeys(_differences(result, code)))
         for line in lines:
@@ -121,11 +122,13 @@ def settings(result: Result) -> list[str]:
         if key.in_results is None or key.in_results.key in NOT_ASKED:
             continue
         value = asked.get(key.in_results.key)
+        # the default of the suite then holds, as it did there
         if value in (None, NO_RECIPE):
             continue
         made[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if result["platform"] == "cpu":
         made["CPU_RANKS"] = str(asked["num_gpus"])
+    # the result has the hash of the data only; the command says where they came from
     for word in shlex.split(str(result["provenance"]["command"] or "")):
         name, equals, value = word.partition("=")
         if equals and name in OF_DATA:

@@ -73,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return not_written(path.parent, error)
     print(terminal([figures.table(measured)], terminal_width()))
-    print(terminal([Lines(lines)], UNBROKEN))  # a command to copy stays in one line
+    # a command to copy stays in one line
+    print(terminal([Lines(lines)], UNBROKEN))
     print(f"wrote {plain(', '.join(map(str, (picture, *files))))}", file=sys.stderr)
     return 0 if any(point.rates for point in measured) else 1
 

@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise TraceError(f"got {len(options.traces)} traces, wanted one, or two to compare")
     probes = [probe_file.read(path) for path in options.probe]
     if options.output:
+        # a trace must not be replaced by its own report
         require_apart([options.output / name for name in RECOGNISERS], [*options.traces, *options.probe])
         for name, is_ours in RECOGNISERS.items():
             require_ours(is_ours, options.output / name)
@@ -88,7 +89,8 @@ def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Prob
 
 def _write(folder: Path, found: Sequence[Block], content: dict[str, Any]) -> None:
     """Write trace.html and trace.json; raise UnusableError or OSError, and then nothing is written."""
-    from evaluate.report.page import page  # which loads matplotlib
+    # which loads matplotlib
+    from evaluate.report.page import page
 
     paths = [folder / name for name in RECOGNISERS]
     method: list[Block] = [Heading("Method", 2, "method"), Lines(trace_blocks.METHOD, LIST)]

@@ -30,6 +30,7 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -96,12 +97,15 @@ def _is_archive(path: Path) -> bool:
 
 def _to_pack(directory: int, where: str) -> list[Entry]:
     """Return what to pack; print what has a name of ours and cannot be packed."""
-    found = inventory.entries(directory, OUTPUT_LAYOUT, read_list(directory, where), is_strict=False)
-    named = [entry for entry in found if entry.kind in PACKED]
-    for entry in named:
-        if entry.foreign is not None:
+    to_pack = []
+    for entry in inventory.entries(directory, OUTPUT_LAYOUT, read_list(directory, where), is_strict=False):
+        if entry.kind not in PACKED:
+            continue
+        if entry.foreign is None:
+            to_pack.append(entry)
+        else:
             print(redact.text(f"left out {entry}: {entry.foreign}"), file=sys.stderr)
-    return [entry for entry in named if entry.foreign is None]
+    return to_pack
 
 
 def _pack(directory: int, entries: Sequence[Entry], path: Path, environ: Mapping[str, str]) -> list[str]:
@@ -112,7 +116,8 @@ def _pack(directory: int, entries: Sequence[Entry], path: Path, environ: Mapping
         archive.comment = ARCHIVE_COMMENT
         for entry in entries:
             files[entry.path], has_secret = _add(archive, directory, entry, environ)
-            with_secret += [redact.text(entry.path, environ)] if has_secret else []
+            if has_secret:
+                with_secret.append(redact.text(entry.path, environ))
             # not tqdm: this must run where nothing is installed
             if sys.stderr.isatty() and time.monotonic() - started > _PROGRESS_DELAY_SECONDS:
                 end = "\n" if len(files) == len(entries) else ""
@@ -132,14 +137,19 @@ def _pack(directory: int, entries: Sequence[Entry], path: Path, environ: Mapping
 def _add(archive: zipfile.ZipFile, directory: int, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
     """Pack a file piece by piece; return its entry of the manifest, and whether it or its path holds a secret."""
     member = _member(entry.path)
-    member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
-    digest, size, has_secret, before = sha256(), 0, redact.holds_secret(entry.path, environ), b""
+    # decides whether the header has room for more than 4 GiB
+    member.file_size = entry.status.st_size
+    digest, size = sha256(), 0
+    has_secret = redact.holds_secret(entry.path, environ)
+    # a secret may lie across two pieces
+    before = b""
     with open_file(directory, entry.path) as source, archive.open(member, "w") as target:
-        while piece := source.read(CHUNK_BYTES):
+        for piece in iter(partial(source.read, CHUNK_BYTES), b""):
             target.write(piece)
             digest.update(piece)
             size += len(piece)
-            has_secret = has_secret or redact.holds_secret(before + piece, environ)
+            if not has_secret:
+                has_secret = redact.holds_secret(before + piece, environ)
             before = piece[-LONGEST_SECRET_BYTES:]
     return Listed(size, digest.hexdigest()), has_secret
 
@@ -147,7 +157,8 @@ def _add(archive: zipfile.ZipFile, directory: int, entry: Entry, environ: Mappin
 def _member(path: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(path, OLDEST_TIME)
     member.compress_type = zipfile.ZIP_DEFLATED
-    member.create_system = 3  # Unix, whose file mode follows
+    # Unix, whose file mode follows
+    member.create_system = 3
     member.external_attr = 0o100644 << 16
     return member
 
@@ -160,7 +171,7 @@ def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:
         "tool": OURS["tool"],
         "git_commit": commit,
         "git_dirty": is_dirty,
-        "reasons": {} if commit else dict.fromkeys(("git_commit", "git_dirty"), origin.NO_COMMIT),
+        "reasons": {} if commit else {"git_commit": origin.NO_COMMIT, "git_dirty": origin.NO_COMMIT},
         "report_code_sha256": origin.sha256_report_code(root),
         "files": {path: files[path]._asdict() for path in sorted(files)},
     }

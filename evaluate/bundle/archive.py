@@ -89,6 +89,7 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
         ) from error
     with archive:
         members = archive.infolist()
+        # names first: nothing is read from an archive that could do harm
         if MANIFEST not in archive.namelist():
             raise BundleError(
                 f"{path}: contains no {MANIFEST}; pack the results again with this version's shell/wrap.sh"
@@ -189,12 +190,14 @@ def _unsafe(members: list[zipfile.ZipInfo]) -> list[str]:
     seen: set[str] = set()
     for member in members:
         name, kind = member.orig_filename, stat.S_IFMT(member.external_attr >> 16)
+        # zipfile shortens a name at a NUL and translates the separators of the platform
         is_odd = name != member.filename or not name.isprintable() or re.search(r'[\\:*?"<>|]', name)
         why = None
         if is_odd:
             why = "characters that file systems interpret differently"
         elif not {"", ".", ".."}.isdisjoint(name.split("/")):
             why = "a path that may lead out of the folder of the archive"
+        # 0: packed on a system without such modes
         elif kind not in (0, stat.S_IFREG):
             why = "not a regular file"
         elif member.flag_bits & 1:
@@ -203,6 +206,7 @@ def _unsafe(members: list[zipfile.ZipInfo]) -> list[str]:
             why = "a second file of this name"
         if why is not None:
             faults.append(f"{ascii(name)}: refused: {why}")
+        # a second one would replace the first on file systems that ignore case
         seen.add(name.casefold())
     return faults
 
@@ -211,11 +215,13 @@ def _too_large(members: list[zipfile.ZipInfo], packed_bytes: int) -> Iterator[st
     unpacked = sum(member.file_size for member in members)
     if len(members) > MOST_FILES:
         yield f"{len(members):,} files: refused: more than {MOST_FILES:,}"
+    # small archives of text reach high ratios without any harm
     if unpacked > SMALL_BYTES and unpacked > LARGEST_RATIO * packed_bytes:
         times = f"more than {LARGEST_RATIO} times, as in a zip bomb"
         yield f"{unpacked:,} bytes packed in {packed_bytes:,}: refused: {times}"
     for member in members:
-        if member.file_size > LARGEST_BYTES and not member.filename.startswith("logs/"):  # logs are streamed
+        # logs are streamed
+        if member.file_size > LARGEST_BYTES and not member.filename.startswith("logs/"):
             yield f"{member.filename}: refused: {member.file_size:,} bytes, more than any file of the suite"
 
 

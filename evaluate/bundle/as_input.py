@@ -30,6 +30,7 @@ def read(paths: Sequence[Path], found: Loaded) -> Loaded:
     """
     for path in distinct(path for path in paths if is_bundle(path)):
         inside = _checked(path)
+        # the path names the archive too, so that a report says where a result is from
         entries = [Entry(path / entry.path, dict(entry.result)) for entry in inside.entries]
         unreadable = [(path / name, f"{path}: {line}") for name, line in inside.unreadable]
         found = replace(
@@ -42,7 +43,8 @@ def read(paths: Sequence[Path], found: Loaded) -> Loaded:
 
 
 def _checked(path: Path) -> Loaded:
-    from evaluate.bundle.archive import BundleError  # most comparisons have no archive
+    # most comparisons have no archive
+    from evaluate.bundle.archive import BundleError
     from evaluate.bundle.check import check
 
     try:

@@ -64,12 +64,14 @@ def check(path: Path) -> CheckedBundle:
     with archive.opened(path) as (bundle, refusals), tempfile.TemporaryDirectory() as folder:
         if bundle is None:
             return CheckedBundle(Loaded((), ()), tuple(refusals))
-        root = Path(folder) / "output"  # in a folder of its own, because load looks for probes beside it too
+        # in a folder of its own, because load looks for probes beside it too
+        root = Path(folder) / "output"
         faults = [*archive.disagreements(bundle), *_extract(bundle, root)]
         loaded = _load([root], [""])
         results = [(entry.path, entry.result) for entry in loaded.entries]
         for name, result in (*results, *_superseded(bundle, root)):
             faults += [f"{name}: {line}" for line in raw_logs.check(bundle, result)]
+        # another version may have other keys and rules: a difference would prove nothing
         is_same_code = bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT)
         if is_same_code:
             faults += _comparison_faults(bundle, root)
@@ -109,7 +111,8 @@ def _notes(bundle: Bundle, is_same_code: bool) -> list[str]:
     if not bundle.of_kind("comparison"):
         return []
     parts = f"pages, pictures, and `{NOT_CHECKED}` of a comparison, which rests on profiles that no archive holds,"
-    if not is_same_code:  # another version may have other keys and rules
+    # another version may have other keys and rules
+    if not is_same_code:
         parts = "the comparison, which another version of the suite made, its pages and its pictures"
     return [f"{parts} are no evidence: they were compared with {MANIFEST} only"]
 
@@ -121,6 +124,7 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     except (ValueError, *UNREADABLE, RecursionError) as error:
         yield str(error) if isinstance(error, ValueError) else f"cannot be read ({error})"
         return
+    # through JSON, because a tuple in memory is a list in the file
     again = as_json(compare(found, [Path(folder) for folder in folders], *options))
     differences = list(_differences("", content, json.loads(json.dumps(again))))
     yield from differences[:SHOWN]
@@ -155,7 +159,8 @@ def _load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
     """Return the results in `folders`, with each folder in their paths replaced by its entry in `names`."""
     try:
         found = load_results(folders)
-    except store.ResultError:  # nothing in them
+    except store.ResultError:
+        # nothing in them
         return Loaded((), ())
 
     def renamed(path: Path) -> Path:
@@ -171,6 +176,7 @@ def _load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
 
 def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
     """Return the compared folders below `root`; raise ValueError if one is not in the archive."""
+    # the archive has other paths than the machine that compared: only places beside the first folder are known
     first = Path(folders[0]).parent if folders[0].endswith(".json") else Path(folders[0])
     found = []
     for folder in folders:
@@ -205,6 +211,7 @@ def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
 
 
 def _is_same(stored: Any, wanted: Any) -> bool:
+    # libraries round the last digits differently
     if is_number(stored) and is_number(wanted):
         return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
     return type(stored) is type(wanted) and bool(stored == wanted)

@@ -44,6 +44,7 @@ def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
     run = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run"))).removesuffix(".json")
     label = f"{result['label']}_" if result["label"] else ""
     stem = f"logs/{label}{run}_attempt{result['attempt']}"
+    # Primus prints no raw samples: its own log is read as train/prim/log_report.py reads it
     is_primus = frameworks.of(result["framework"]).starts_its_ranks
     ending = ".primus.log" if is_primus else ".log"
     pattern = re.compile(rf"{re.escape(stem)}(_node[0-9]+)?{re.escape(ending)}")
@@ -87,6 +88,7 @@ def _raw_lines(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[str, dict
         with bundle.archive.open(name) as raw:
             text = io.TextIOWrapper(raw, encoding="utf8", errors="replace")
             for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE), ""), 1):
+                # ranks share a terminal, so another rank may have begun the line
                 start = line.find(raw_samples.PREFIX + "{")
                 if start >= 0:
                     yield f"{name}:{number}", parsed(line[start:])
@@ -150,6 +152,7 @@ def _difference(key: str, stored: Any, logged: Any, where: str) -> Iterator[str]
 
 
 def _is_same(stored: Any, logged: Any) -> bool:
+    # both went through a text, which may change the last bit
     if isinstance(stored, float) and isinstance(logged, float):
         return math.isclose(stored, logged, rel_tol=1e-12, abs_tol=1e-300)
     return bool(stored == logged)

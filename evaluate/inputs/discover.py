@@ -52,6 +52,7 @@ def find(folders: Iterable[Path], pattern: str = PATTERN) -> Iterator[Path]:
             paths.append(folder)
             continue
         for path in files_below(folder, pattern)[0]:
+            # an attempt that was repeated is evidence, and no result
             if SUPERSEDED not in path.relative_to(folder).parts:
                 paths.append(path)
     yield from distinct(paths)
@@ -68,7 +69,8 @@ def find_extracted(folders: Iterable[Path]) -> list[Path]:
 
 
 def _is_extracted(path: Path) -> bool:
-    with suppress(OSError):  # a file that may not be read and has no name of ours is none of ours
+    # a file that may not be read and has no name of ours is none of ours
+    with suppress(OSError):
         if path.is_file():
             with path.open("rb") as file:
                 return _OF_A_LOG.search(file.read(_SEARCHED_BYTES)) is not None
@@ -107,6 +109,7 @@ def files_below(folder: Path, pattern: str) -> tuple[list[Path], list[tuple[Path
 
     paths = []
     for place, folders, files in os.walk(folder, onerror=note):
+        # only the administrator of a file system can read it
         if "lost+found" in folders:
             folders.remove("lost+found")
         for name in folders + files:
@@ -162,7 +165,8 @@ def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
     output/ of PRIMUS_PATH. Raises DiscoverError if no folder has a log, or the first that has any has several.
     """
     variable = f"{model.upper()}_LOG"
-    if named := environ.get(variable):
+    named = environ.get(variable)
+    if named:
         paths = [Path(text) for text in named.split(":")]
         for path in paths:
             if not path.is_file():
@@ -174,6 +178,7 @@ def log_of(model: str, environ: Mapping[str, str]) -> list[Path]:
     if environ.get("PRIMUS_WORKSPACE"):
         known.append(Path(environ["PRIMUS_WORKSPACE"]))
     known.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
+    # the current folder may be one of the others
     folders = [folder for folder in dict.fromkeys(known) if folder.is_dir()]
     for folder in folders:
         logs = [log for log in _in_folder(folder) if log.model == model]
@@ -239,6 +244,7 @@ def _fullest_levels(paths: Iterable[Path]) -> list[Path]:
     for folder, group in groupby(paths, attrgetter("parent")):
         files = list(group)
         if folder.name.startswith("rank-"):
+            # each level contains the lines of all later ones, so one is enough
             for level in _LEVELS:
                 of_level = [file for file in files if file.name.startswith(f"{level}.")]
                 if of_level:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs.partly_known import UNKNOWN, filled, is_number, named_in
-from utils import frameworks
 from utils.errors import quoted
 from utils.input_files import InputFileError, content_of, parse_json
 from utils.results import schema, store
@@ -32,7 +31,6 @@ MFU_CLAIMS = ("mfu", "mfu_percent", "model_flops_utilization", "model_flops_util
 TFLOPS_CLAIMS = ("tflops_per_gpu", "tflops_per_second_per_gpu", "model_tflops_per_gpu", "achieved_tflops_per_gpu")
 """Keys of a utilisation (as a share or in %) and of model TFLOP/s in `performance_metrics`."""
 PLATFORMS = {"cuda": "nvd", "nvidia": "nvd", "nvd": "nvd", "rocm": "amd", "hip": "amd", "amd": "amd", "cpu": "cpu"}
-FRAMEWORKS = {name: framework.name for framework in frameworks.FRAMEWORKS.values() for name in framework.other_names}
 PRECISIONS = {"bfloat16": "bf16", "bf16-mixed": "bf16", "float16": "fp16", "fp16-mixed": "fp16", "float32": "fp32"}
 OURS = {
     "train_iters": "max_steps",
@@ -94,6 +92,7 @@ def number_runs(results: Sequence[tuple[Path, dict[str, Any]]]) -> None:
         job = (path.parent, *(result[key] for key in ("platform", "framework", "model", "label")))
         numbers = runs.setdefault(job, {})
         if result["run"] == 0:
+            # the digest of the file is the same for its copies
             result["run"] = numbers.setdefault(result["identity_sha256"], len(numbers) + 1)
 
 
@@ -108,6 +107,7 @@ def summary_agrees(result: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(summary, dict) or not times or min(times) <= 0:
         return
     tokens = config["global_batch_size"] * config["sequence_length"]
+    # at least one step remains
     most_skipped = min(len(times) - 1, len(times) // 5 + 1)
     means = [sum(times[skipped:]) / (len(times) - skipped) for skipped in range(most_skipped + 1)]
     allowed = SUMMARY_RELATIVE + SUMMARY_ROUNDING / min(means)
@@ -133,6 +133,7 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
     if isinstance(content.get("performance_metrics"), dict):
         summary = {key: value for key, value in content["performance_metrics"].items() if is_number(value)}
     samples = _samples(path, content, times, config["max_steps"])
+    # a result needs it; these suites wrote every step that they ran
     if not config["max_steps"]:
         config["max_steps"] = len(times) or None
     return {
@@ -141,7 +142,7 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
         "status": "ok" if times else "failed",
         "reason": None if times else "raw_step_times is empty: nothing was measured",
         "platform": _platform(path, content, name["platform"] if name else None),
-        "framework": _framework(content),
+        "framework": _text(content.get("framework")) or UNKNOWN,
         "model": _model(content, name["model"] if name else None),
         "model_size": UNKNOWN,
         "method": UNKNOWN,
@@ -173,6 +174,7 @@ def _known(section: str, given: Any) -> dict[str, Any]:
         if key is None:
             continue
         kind = SECTIONS[section].get(key)
+        # some suites wrote whole numbers as 8.0
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if kind is not None and isinstance(value, kind) and (isinstance(value, str) or is_number(value)):
@@ -185,8 +187,7 @@ def _training_config(path: Path, content: Content) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise store.ResultError(f"{path}: got no section training_config, wanted the sizes of the batch and the job")
     known = _known("training_config", given)
-    for key, value in _known("training_config", given.get("parallelism")).items():
-        known.setdefault(key, value)
+    # a suite that used all GPUs did not say how many
     if not known.get("num_gpus"):
         known["num_gpus"] = _known("gpu_info", content.get("gpu_info")).get("device_count")
     for key in KNOWN_FROM_A_LOG:
@@ -215,13 +216,6 @@ def _platform(path: Path, content: Content, named: str | None) -> str:
     return str(platforms.pop())
 
 
-def _framework(content: Content) -> str:
-    name = _text(content.get("framework"))
-    if name is None:
-        return UNKNOWN
-    return FRAMEWORKS.get(name.lower(), name)
-
-
 def _model(content: Content, named: str | None) -> str:
     """Return our name of the model in the file or the file name; the name itself if it is none of our models."""
     name = _text(content.get("model", content.get("model_name"))) or named or UNKNOWN
@@ -235,6 +229,7 @@ def _text(value: Any) -> str | None:
 
 def _samples(path: Path, content: Content, times: list[Any], max_steps: int | None) -> dict[str, Any]:
     """Return steps and samples. If one time is missing, it is that of the first step, which these suites left out."""
+    # one time is missing
     first = 2 if max_steps == len(times) + 1 else 1
     samples: dict[str, Any] = {key: [None] * len(times) for key in SAMPLES}
     samples |= {"steps": list(range(first, first + len(times))), "step_times": times, "excluded_steps": {}}
@@ -244,10 +239,11 @@ def _samples(path: Path, content: Content, times: list[Any], max_steps: int | No
         key = OURS.get(name, name)
         if key not in ("loss_values", "learning_rates") or not values:
             continue
-        if isinstance(values, list) and len(values) == len(times) + first - 1:
+        if isinstance(values, list) and len(values) != len(times):
+            # the step without a time may have a loss all the same
+            if len(values) != len(times) + first - 1:
+                raise store.ResultError(f"{path}: {key}: got {len(values)} values beside {len(times)} step times")
             values = values[first - 1 :]
-        elif isinstance(values, list) and len(values) != len(times):
-            raise store.ResultError(f"{path}: {key}: got {len(values)} values beside {len(times)} step times")
         samples[key] = values
     return samples
 

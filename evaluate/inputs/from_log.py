@@ -93,6 +93,7 @@ def _platform(run: RunLog, given: Given) -> tuple[str, list[str]]:
     stated = given["platform"] or run.fact("platform")
     if stated:
         return str(stated), []
+    # these names of memory are those of ROCm's tools
     if any("hip" in name or "rocm" in name for name in run.memory):
         return "amd", []
     if run.framework in VENDOR_OF:
@@ -106,6 +107,7 @@ def _resolved(run: RunLog) -> dict[str, Any]:
     known = {}
     for key in SECTIONS["resolved_config"]:
         fact = run.facts.get(OF_LOG.get(key, key))
+        # what the log only repeats from the command line proves nothing about the run
         if fact and fact.where != ASKED:
             known[key] = fact.value
     return filled("resolved_config", _with_recipe(known), NOT_IN_LOG)
@@ -156,6 +158,7 @@ def _measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any
     samples = run.samples()
     warnings = list(run.notes)
     count = len(samples["steps"])
+    # no step at all is the reason of a failed result instead
     if 0 < count <= FEW_STEPS:
         warnings.append(f"only {count} steps with a time: their speed is that of a warm-up")
     return {

@@ -59,9 +59,11 @@ class System:
     @property
     def minutes(self) -> float:
         """Olympic mean of the runs times the scaling factor."""
-        values = sorted(run.minutes for run in self.runs)
-        kept = values[1:-1] if len(values) > 2 else values
-        return statistics.fmean(kept) * self.scaling
+        minutes = sorted(run.minutes for run in self.runs)
+        if len(minutes) > 2:
+            # training_rules.adoc drops the fastest and the slowest run
+            minutes = minutes[1:-1]
+        return statistics.fmean(minutes) * self.scaling
 
     def tokens_per_second_per_gpu(self, run: MlperfRun) -> float:
         """Return the training throughput of a run."""
@@ -75,8 +77,10 @@ class System:
     @property
     def spread(self) -> float:
         """Standard deviation between the runs over their mean; 0 for a single run."""
-        rates = [self.tokens_per_second_per_gpu(run) for run in self.runs]
-        return statistics.stdev(rates) / statistics.fmean(rates) if len(rates) > 1 else 0.0
+        if len(self.runs) == 1:
+            return 0.0
+        rates = list(map(self.tokens_per_second_per_gpu, self.runs))
+        return statistics.stdev(rates) / statistics.fmean(rates)
 
 
 def load(folder: Path) -> list[System]:
@@ -147,8 +151,10 @@ def results_of(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]]
     """Return the results of all MLPerf logs below the folders among `paths`, and unusable logs with their errors."""
     results: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
-    described = distinct(path for one in paths if one.is_dir() for path in files_below(one, DESCRIPTION)[0])
-    for folder in sorted(path.parent for path in described):
+    described: list[Path] = []
+    for path in filter(Path.is_dir, paths):
+        described += files_below(path, DESCRIPTION)[0]
+    for folder in sorted(path.parent for path in distinct(described)):
         try:
             of_system = list(benchmarks(folder))
         except MlperfLogError as error:
@@ -186,6 +192,7 @@ def result(system: System, run: MlperfRun, number: int) -> dict[str, Any]:
     }
     samples: dict[str, Any] = dict.fromkeys(SAMPLES, [None] * len(steps))
     samples |= {"steps": steps, "step_times": times, "loss_values": [speed.loss for speed in tracked]}
+    # the samples must say of each step why it has no time
     others = sorted(set(range(1, last + 1)).difference(steps))
     excluded = {str(step): "tracked in the mean of several steps only" for step in others}
     content = {
@@ -205,7 +212,8 @@ def result(system: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "identity_sha256": hashlib.sha256(content_of(run.path)).hexdigest(),
         "gpu_info": _section("gpu_info", {"device_name": system.accelerator, "device_count": system.gpus}),
         "training_config": _section("training_config", config),
-        "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
+        # it ends at its target
+        "resolved_config": _section("resolved_config", config | {"max_steps": None}),
         "performance_metrics": filled(
             "performance_metrics",
             summarize(times, system.global_batch_size * system.sequence_length, system.gpus),

@@ -61,6 +61,7 @@ class MlperfRun:
 def read(path: Path) -> tuple[MlperfRun, int, int]:
     """Return a run, its global batch and its sequence length; raise MlperfLogError for an unusable log."""
     events = list(_events(path))
+    # the first event of each key counts
     first = {event["key"]: event for event in reversed(events)}
     try:
         start, stop = _time(first["run_start"]), _time(first["run_stop"])
@@ -78,8 +79,11 @@ def read(path: Path) -> tuple[MlperfRun, int, int]:
         raise MlperfLogError(f"{path}: the run is no success with samples and time: {what}")
     if samples > LARGEST_COUNT or samples / batch > MOST_STEPS:
         raise MlperfLogError(f"{path}: got {samples:g} samples in batches of {batch}, wanted a run that can be")
+    # a second source of the speed
     in_blocks = samples / block_ms * 1000
-    rate = statistics.median(one.samples_per_second for one in tracked) if tracked else in_blocks
+    rate = in_blocks
+    if tracked:
+        rate = statistics.median(speed.samples_per_second for speed in tracked)
     if abs(rate / in_blocks - 1) > TRACKED_RELATIVE:
         raise MlperfLogError(
             f"{path}: it tracked {rate:.4g} samples/s, and its blocks hold {in_blocks:.4g}; one is wrong"
@@ -112,18 +116,25 @@ def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[TrackedSp
     time.
     """
     for event in events:
-        value = event.get("value") if event["key"] == "tracked_stats" else None
-        if isinstance(value, dict) and {"throughput", "train_step_time"} & value.keys():
-            is_block = "throughput" in value
-            name = "throughput" if is_block else "train_step_time"
-            measured = _above_0(value[name], name)
-            step = event["metadata"].get("step")
-            done = step if step is None or is_block else event["metadata"].get("samples_count")
-            place = None if done is None else round(_above_0(done, "samples_count") / batch)
-            if place is not None and place > MOST_STEPS:
+        value = event.get("value")
+        if event["key"] != "tracked_stats" or not isinstance(value, dict):
+            continue
+        if value.keys().isdisjoint(("throughput", "train_step_time")):
+            continue
+        done = event["metadata"].get("step")
+        if "throughput" in value:
+            rate = _above_0(value["throughput"], "throughput")
+        else:
+            rate = batch / _above_0(value["train_step_time"], "train_step_time")
+            if done is not None:
+                done = event["metadata"].get("samples_count")
+        step = None
+        if done is not None:
+            step = round(_above_0(done, "samples_count") / batch)
+            if step > MOST_STEPS:
                 raise ValueError(f"samples_count: got {quoted(done)} in batches of {batch}, wanted a step that can be")
-            loss = value.get("reduced_train_loss")
-            yield TrackedSpeed(place, measured if is_block else batch / measured, loss if is_number(loss) else None)
+        loss = value.get("reduced_train_loss")
+        yield TrackedSpeed(step, rate, loss if is_number(loss) else None)
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:

@@ -56,13 +56,15 @@ def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]
     elif len(comparison.judged) == 1:
         lines = _of_one(comparison.judged[0], room, columns)
     else:
-        return [*_of_several(comparison, room), f"report: {plain(report)}"]  # whole: no side loses its name
+        # whole: no side loses its name
+        return [*_of_several(comparison, room), f"report: {plain(report)}"]
     return [*("".join(wrapped(line, 1, columns)) for line in lines), f"report: {plain(report)}"]
 
 
 def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
     lines = wrapped(comparison.headline, 2, columns)
     rows = [row for group in comparison.groups for row in group.rows]
+    # one of the lines is the count of those left out
     room -= len(lines)
     if len(rows) <= room:
         return lines + list(map(_throughput, rows))

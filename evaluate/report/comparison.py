@@ -143,8 +143,10 @@ def compare(
     by = by or pairs.default_by(unique)
     entries = without_odd_runs(unique, by)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
-    judged.sort(key=lambda verdict: verdict.pair.method != "equal")  # what was trained alike opens the report
+    # what was trained alike opens the report
+    judged.sort(key=lambda verdict: verdict.pair.method != "equal")
     groups = grouped(entries, by, baseline)
+    # an empty table is a choice: no costs
     table = prices.load() if price_table is None else price_table
     figures = {}
     for group in groups:
@@ -205,6 +207,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
     of_runs = [comparison.figures[id(entry)] for entry in row.counted]
+    # in the order of the first run that has a metric
     of_row: dict[str, Any] = {}
     for name in dict.fromkeys(itertools.chain(*of_runs)):
         figures = [figures_of_run.get(name) for figures_of_run in of_runs]

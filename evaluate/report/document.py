@@ -103,6 +103,7 @@ def blocks(comparison: Comparison) -> list[Block]:
     cards: list[Block] = [card(verdict, number) for number, verdict in enumerate(judged, 1)]
     picture = list(_verdicts_picture(comparison))
     summary = Lines([_summary(comparison)])
+    # few verdicts open the report; of many the picture shows more than the first ones
     if len(cards) <= CARDS_FIRST:
         report += [*cards, *picture, summary]
     else:
@@ -230,7 +231,8 @@ def _numbered(titles: Sequence[str], place: int) -> str:
 def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
     judged = comparison.judged
     if not any(verdict.estimate for verdict in judged):
-        return  # nothing to draw: the verdicts say why
+        # nothing to draw: the verdicts say why
+        return
     is_of_jobs = any(verdict.pair.is_of_jobs for verdict in judged)
     quantity = "tokens/s of the job" if is_of_jobs else "tokens/s/GPU"
     line = (
@@ -245,7 +247,8 @@ def _why(comparison: Comparison) -> Iterator[Block]:
     """Yield the gap by kind of time of each pair that has a profile of each side."""
     if not any(comparison.gaps):
         return
-    from evaluate.report import trace_blocks  # most comparisons have no profile
+    # most comparisons have no profile
+    from evaluate.report import trace_blocks
     from evaluate.timing.ceiling import align
 
     yield Heading("Why", 2, "why")
@@ -287,6 +290,7 @@ def _group(comparison: Comparison, group: Group, title: str, number: int) -> Ite
 def _system(row: Row) -> tuple[Cell, ...]:
     values = []
     for name, runs in row.figures.items():
+        # losses of equal work differ in the fourth digit only
         digits = LOSS_DIGITS if name.endswith("loss") else DIGITS
         values.append(Value(mean_of(runs), runs, digits=digits) if runs else Value(None))
     speed, *others = values
@@ -318,9 +322,11 @@ def _metrics(comparison: Comparison, group: Group, title: str) -> Iterator[Block
     unknown: dict[str, list[str]] = {}
     for section, names in sections(runs).items():
         for key, name in names.items():
+            # a tiny model would fit any device and cost nothing
             if key in FULL_SIZE_ONLY and group.key.model_size != "full":
                 continue
             figures = [combined([metrics.get(key) for metrics in side]) for side in runs]
+            # unknown for all: one line with the reason instead of a row of dashes
             if all(figure.value is None for figure in figures):
                 reasons = dict.fromkeys(figure.how for figure in figures)
                 unknown.setdefault("; or ".join(reasons), []).append(name)
@@ -374,6 +380,7 @@ def _certificates(judged: Sequence[Judged]) -> Iterator[Block]:
         same = [item for item in items if item.state == SAME]
         if same:
             summary = f"{len(same)} items are the same on both sides (compare.json has all)"
+            # hundreds of pairs would make a page of megabytes
             tables = []
             if len(judged) <= FULL_CERTIFICATES:
                 tables.append(_items(f"What is the same: {title}", pair, same))

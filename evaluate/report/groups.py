@@ -121,6 +121,7 @@ class Row:
         """The known values of the counted runs by the names of compare.json, which defines each; a loss where a run has
         all of them, which a result of an earlier format may not have."""
         results = [entry.result for entry in self.counted]
+        # a mean over some of the steps would be another quantity
         with_losses = [result for result in results if None not in result["loss_values"]]
         return {
             SPEED: known_values(map(tokens_per_second_per_gpu, results)),
@@ -191,6 +192,7 @@ def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> l
     groups = []
     for key, members in sorted(by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
         rows = [Row(row_key, of_row) for row_key, of_row in by_key(members, _row_key).items()]
+        # rows and verdicts name the sides in one order
         rows.sort(key=lambda row: (place(row.entries[0].result, by, baseline), str(row.key)))
         for number, row in enumerate(rows):
             row.letter = letter_of(number)
@@ -204,6 +206,7 @@ def _group_key(entry: Entry) -> GroupKey:
     dataset = result["fingerprint"]["dataset_bin_sha256"]
     if dataset is None and result["status"] == "ok":
         host = result["provenance"]["host"] or "unknown host"
+        # two unknown data sets are not the same one: the name keeps them apart
         dataset = f"unknown ({result['platform']}/{result['framework']} on {host})"
     return GroupKey(
         result["model"],

@@ -137,7 +137,8 @@ def _of_group(group: Group) -> Iterator[dict[str, Any]]:
             systems.setdefault(system, {}).setdefault(size, []).append(value)
     for (platform, framework, device, (tp, pp, cp, mbs, ep)), sizes in sorted(systems.items(), key=str):
         if len(sizes) == 1:
-            continue  # nothing to scale
+            # nothing to scale
+            continue
         layout = f"MBS {mbs}, TP {tp}, PP {pp}, CP {cp}"
         if ep not in (None, 1):
             layout += f", EP {ep}"
@@ -164,6 +165,7 @@ def _scaled(size: tuple[int, int], runs: Mapping[tuple[int, int], Sequence[float
         "efficiency_max": 1.0,
         "reason": None,
     }
+    # one node that is used as the larger run uses each of its nodes
     of_base = (1, gpus // nodes) if nodes > 1 else min(runs)
     if size == of_base:
         return entry

@@ -32,6 +32,7 @@ def page(title: str, blocks: Sequence[Block]) -> str:
     for block in shown:
         if isinstance(block, Heading) and block.level == 2 and block.anchor:
             contents.append(block)
+    # each SVG needs ids of its own
     numbers = itertools.count(1)
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),

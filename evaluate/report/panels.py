@@ -116,7 +116,8 @@ def _kinds(axes: Any, sides: Sequence[tuple[str, Mapping[str, float]]], styles: 
         places = range(len(sides))
         axes.barh(places, widths, 0.6, starts, color=colour, edgecolor=PAPER, linewidth=0.6, label=label)
         for place, width in enumerate(widths):
-            if width > 0.03 * longest:  # a letter needs room
+            # a letter needs room
+            if width > 0.03 * longest:
                 middle = starts[place] + width / 2
                 axes.text(middle, place, letter, ha="center", va="center", weight="bold", size=8)
             starts[place] += width
@@ -144,6 +145,7 @@ def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) ->
         if judged.estimate is not None:
             for ratio in (judged.estimate.ratio, *_ends(judged.estimate)):
                 reach = max(reach, ratio, 1 / max(ratio, 1e-9))
+    # room for the marks at the ends
     end = min(reach, LARGEST_REACH) ** 1.08
     axes.set(xscale="log", xlim=(1 / end, end), ylim=(len(shown) - 0.6, -0.8))
     axes.axvspan(1 / (1 + band), 1 + band, color=BAND, zorder=0)
@@ -156,6 +158,7 @@ def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) ->
             names = f"{judged.pair.b_name} / {judged.pair.a_name}"
             _interval(axes, y, judged, judged.estimate, end)
         text = "".join(wrapped(f"{_verdict_text(judged)}: {without_vendors(names)}", 1, VERDICT_CHARACTERS))
+        # the text crosses the line of 1 and the band
         behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
         axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, bbox=behind)
     ticks = next(ticks for ticks in TICKS if end <= ticks[-1] or ticks is TICKS[-1])
@@ -181,7 +184,8 @@ def _interval(axes: Any, y: int, judged: Judged, estimate: Estimate, end: float)
     axes.plot(places, [y] * len(places), color=INK, linewidth=1.4)
     for place, true, arrow in zip(places, ends, "<>", strict=False):
         axes.plot(place, y, "|" if place == true else arrow, color=INK, markersize=8, clip_on=False)
-    inside = PAPER  # hollow: undecided, or not proven
+    # hollow: undecided, or not proven
+    inside = PAPER
     if judged.is_proven and judged.word != UNDECIDED:
         inside = PLATFORM_COLOURS.get(judged.pair.b[0].result["platform"], OTHER_COLOUR)
     axes.plot(estimate.ratio, y, "s", markersize=5, color=inside, markeredgecolor=INK)
@@ -200,6 +204,7 @@ def _bars(title: str, unit: str, rows: Sequence[Row], figures: Sequence[Sequence
                 continue
             axes.barh(y, mean.value, height=0.6, facecolor=_colour(row), edgecolor=INK, linewidth=0.8)
             axes.plot([min(runs), max(runs)], [y, y], color=INK, linewidth=1.6)
+            # runs of equal speed must not hide one another
             heights = [y + 0.3 * ((place + 1) / (len(runs) + 1) - 0.5) for place in range(len(runs))]
             axes.plot(runs, heights, "o", markersize=3.5, color=PAPER, markeredgecolor=INK)
             axes.text(max(runs) + 0.03 * largest, y, mean.text, va="center", fontsize=8)
@@ -228,6 +233,7 @@ def _line(row: Row, key: str, most: int) -> list[tuple[float, float]]:
         samples = zip(entry.result["steps"], entry.result[key], strict=True)
         known = [(step, value) for step, value in samples if value is not None]
         if known:
+            # the gap keeps two runs from being joined
             line += [*_thinned(known, max(8, most // len(row.counted))), (math.nan, math.nan)]
     return line
 
@@ -249,6 +255,7 @@ def _curves(
 ) -> None:
     """Draw lines; a fitted axis shows the steps that count, not slow first ones."""
     for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        # marks at other steps on each line, so that lines that coincide can be told apart
         spacing = max(1, len(line) // MARKS_A_ROW)
         axes.plot(
             *np.reshape(line, (-1, 2)).T,
@@ -260,6 +267,7 @@ def _curves(
             linewidth=1.2,
             label=cut(row.name, LEGEND_CHARACTERS),
         )
+    # slow first steps would flatten all others
     steady = [time for row in rows for run in row.steady_times for time in run]
     if is_fitted and steady:
         room = 0.06 * (max(steady) - min(steady)) or 0.02 * max(steady)

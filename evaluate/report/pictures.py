@@ -31,10 +31,21 @@ VARIABLES |= {colour: platform for platform, colour in PLATFORM_COLOURS.items()}
 """Variables of page.css that stand for the colours of a panel."""
 SETTINGS: dict[str, Any] = {
     # Names are untrusted text: a dollar sign in one must not start a formula, also if the user's matplotlib has TeX.
-    **{"text.parse_math": False, "text.usetex": False, "font.size": 9, "svg.fonttype": "none"},
-    **{f"axes.{name}color": INK for name in ("edge", "label", "title")},
-    **{"axes.titlesize": 9, "axes.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False},
-    **{"text.color": INK, "xtick.color": INK, "ytick.color": INK, "legend.frameon": False},
+    "text.parse_math": False,
+    "text.usetex": False,
+    "text.color": INK,
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
 }
 WIDTH, TITLE, LINE, GAP = 6.0, 0.4, 0.17, 0.25
 CHARACTERS = 180
@@ -57,8 +68,10 @@ def svg(picture: Picture, number: int) -> Markup:
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(stream.getvalue())
     for parent in list(root.iter()):
-        for child in [one for one in parent if one.tag.endswith(("}style", "}metadata"))]:
-            parent.remove(child)
+        for child in list(parent):
+            if child.tag.endswith(("}style", "}metadata")):
+                parent.remove(child)
+    # ids of several pictures on a page must not meet; most are never used
     used = set(re.findall(r"#([\w.]+)", stream.getvalue()))
     for element in root.iter():
         _inline(element, used)
@@ -70,10 +83,13 @@ def png(headline: Sequence[str], blocks: Sequence[Block]) -> bytes:
     """Return all panels of the blocks as one PNG of ours, below the lines of the headline."""
     from matplotlib.figure import Figure
 
-    rows = [(one, one.panels()) for one in flat(blocks) if isinstance(one, Pictures)]
-    heights = [
-        TITLE + LINE * len(_lines(row)) + sum(height + GAP for height in _strips(panels)) for row, panels in rows
-    ]
+    rows, heights = [], []
+    for block in flat(blocks):
+        if isinstance(block, Pictures):
+            panels = block.panels()
+            rows.append((block, panels))
+            strips = sum(height + GAP for height in _strips(panels))
+            heights.append(TITLE + LINE * len(_lines(block)) + strips)
     title = TITLE + LINE * len(headline)
     with drawing():
         figure = Figure(figsize=(2 * WIDTH, title + sum(heights)), layout="constrained")
@@ -87,6 +103,7 @@ def png(headline: Sequence[str], blocks: Sequence[Block]) -> bytes:
 def saved(figure: Figure) -> bytes:
     """Return a figure as a PNG of ours."""
     stream = io.BytesIO()
+    # a figure of a hundred rows would exceed what Agg can draw
     dpi = min(DPI, LARGEST_PIXELS / max(figure.get_size_inches()))
     figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)
     return stream.getvalue()
@@ -109,7 +126,8 @@ def _lines(row: Pictures) -> list[str]:
 
 def _strips(panels: Sequence[Picture]) -> list[float]:
     """Return the height of each strip of two panels."""
-    return [max(panel.height for panel in panels[place : place + 2]) for place in range(0, len(panels), 2)]
+    strips = [panels[place : place + 2] for place in range(0, len(panels), 2)]
+    return [max(panel.height for panel in strip) for strip in strips]
 
 
 def _draw_row(part: Any, row: Pictures, panels: Sequence[Picture]) -> None:
@@ -118,11 +136,11 @@ def _draw_row(part: Any, row: Pictures, panels: Sequence[Picture]) -> None:
         return
     heights = _strips(panels)
     axes = part.subplots(len(heights), min(2, len(panels)), squeeze=False, height_ratios=heights)
-    for one, panel in itertools.zip_longest(axes.flat, panels):
+    for place, panel in itertools.zip_longest(axes.flat, panels):
         if panel is None:
-            one.set_axis_off()
+            place.set_axis_off()
         else:
-            panel.draw(one)
+            panel.draw(place)
 
 
 def _inline(element: Any, used: set[str]) -> None:
@@ -131,14 +149,15 @@ def _inline(element: Any, used: set[str]) -> None:
     The content security policy of the page forbids style attributes.
     """
     element.tag = element.tag.rpartition("}")[2]
-    found = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
-    found |= {name: value.strip() for name, value in _STYLE.findall(found.pop("style", ""))}
-    if found.get("id") not in used:
-        found.pop("id", None)
+    attributes = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+    for name, value in _STYLE.findall(attributes.pop("style", "")):
+        attributes[name] = value.strip()
+    if attributes.get("id") not in used:
+        attributes.pop("id", None)
     if element.tag == "text":
-        found["font-family"] = "inherit"
-        found.setdefault("fill", INK)
+        attributes["font-family"] = "inherit"
+        attributes.setdefault("fill", INK)
     for name in ("fill", "stroke"):
-        if found.get(name) in VARIABLES:
-            found[name] = f"var(--{VARIABLES[found[name]]})"
-    element.attrib = found
+        if attributes.get(name) in VARIABLES:
+            attributes[name] = f"var(--{VARIABLES[attributes[name]]})"
+    element.attrib = attributes

@@ -52,13 +52,15 @@ def _terminal(block: Block, width: int) -> str:
 
 
 def _card(card: Card, width: int) -> Iterator[str]:
-    if card.is_claim and card.is_proven:  # the sequences take no column
+    # the sequences take no column
+    if card.is_claim and card.is_proven:
         yield _filled(f": {card.statement}", width, card.word).replace(card.word, f"{BOLD}{card.word}{NORMAL}", 1)
     else:
         yield _filled(card.opening, width)
     if card.rest:
         yield _filled(card.rest, width, "  ", "  ")
     doubts = [f"weakened: {doubt}" for doubt in card.doubts]
+    # a terminal has room for one
     if len(doubts) > 1:
         doubts = [f"weakened by {len(doubts)} observations, listed in the report"]
     for line in (*doubts, *card.support):
@@ -67,6 +69,7 @@ def _card(card: Card, width: int) -> Iterator[str]:
 
 def _fitting_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Return a table without the last columns that have no room; the first two always stay."""
+    # the columns are ordered by what a reader needs first
     for count in range(len(header), 2, -1):
         text = text_table(header[:count], [row[:count] for row in rows], width)
         if max(map(len, text.splitlines())) <= width:

@@ -117,6 +117,7 @@ def measure(point: Point, folder: Path) -> Measured:
         reasons[reason] += 1
         if not reason:
             counted.append(entry.result)
+    # a run that left no readable result was tried all the same
     for _, why in loaded.unreadable:
         reasons[f"it cannot be read: {why}"] += 1
     rates = known_values(map(tokens_per_second_per_gpu, counted))
@@ -162,6 +163,7 @@ def place(sweep: Sweep, chosen: Measured) -> str:
     device = device_of(chosen.results[0])
     name = short_name(device) if device else None
     is_of_layout = set(filter(_is_tunable, sweep.axes)) <= set(LAYOUT)
+    # the file of the platform is that of its usual device
     if name is None or name in RECIPE_OF.get(sweep.platform, ()) or not is_of_layout:
         return f"config.{sweep.platform}-best.env"
     return f"config.{sweep.platform}-best-{name.lower()}.env"
@@ -176,6 +178,7 @@ def settings_file(sweep: Sweep, best: Best, chosen: Measured) -> str:
     for name, version in (("torch", info["pytorch_version"]), ("driver", info["driver_version"])):
         if version:
             versions.append(f"{name} {version}")
+    # the evidence stands in the file, because results are deleted earlier than settings
     by_rate = sorted(best.measured, key=lambda point: -(point.rate or 0.0))
     comments = [
         FIRST_LINE,
@@ -216,7 +219,8 @@ def _differences(result: Result, point: Point) -> str:
             value, wanted = result["training_config"].get(place.key), KEYS[key].parse(text)
         else:
             continue
-        if wanted not in (None, "auto", value):  # the launcher replaces `auto`
+        # the launcher replaces `auto`
+        if wanted not in (None, "auto", value):
             differences.append(f"{key} is {value!r}")
     if not differences:
         return ""

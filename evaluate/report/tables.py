@@ -53,6 +53,7 @@ def plain(text: object) -> str:
 @lru_cache(maxsize=1 << 15)
 def _plain(text: str) -> str:
     """Cached: a report repeats names and reasons many times, and a search for secrets takes 20 microseconds."""
+    # a log may have put a token into a reason
     shown = redact.text(text[: LONGEST + MARGIN])
     if len(text) > LONGEST:
         shown = f"{shown[:LONGEST]}... ({len(text):,} characters)"
@@ -136,6 +137,7 @@ def _fitted(columns: Sequence[Sequence[str]], total: int) -> list[int]:
         widths.append(max(map(len, column)))
         words = " ".join(column).split()
         narrowest.append(min(_UNBROKEN, max(map(len, words), default=0)))
+    # one column at a time: the widest can lose most
     while sum(widths) + len(_GAP) * (len(widths) - 1) > total and widths != narrowest:
         shrinking = [place for place, least in enumerate(narrowest) if widths[place] > least]
         widths[max(shrinking, key=lambda place: widths[place])] -= 1

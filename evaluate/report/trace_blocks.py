@@ -187,6 +187,7 @@ def sentences(side: Breakdown) -> list[str]:
         phases = ", ".join(f"{phase} {_ms(side.phases[phase])} ms" for phase in PHASES)
         lines.append(f"{phases.capitalize()}.")
     if max(side.share(UNATTRIBUTED), side.unattributed_of_kernels) > MOST_UNATTRIBUTED:
+        # names of kernels, so that a reader can report them
         names = [row.name for row in side.kernels if row.kind == UNATTRIBUTED][:3]
         lines.append(f"{_unattributed(side)} could not be attributed: {'; '.join(map(cut, names))}.")
     return lines + [f"Note: {remark}." for remark in side.remarks]
@@ -211,6 +212,7 @@ def _device(side: Breakdown) -> str:
 def _pair_sentence(a: Breakdown, b: Breakdown, names: Names) -> str:
     """Return which side is faster by how much, and the kinds that make most of the difference."""
     difference = b.step_seconds - a.step_seconds
+    # two traces of one program differ by this much
     if abs(difference) < LEAST_DIFFERENCE * a.step_seconds:
         return f"{names[0]} and {names[1]} take the same time: {_ms(a.step_seconds)} ms a step."
     faster, slower = names if difference > 0 else names[::-1]
@@ -239,6 +241,7 @@ def _columns(names: Names) -> tuple[str, str, str]:
 
 def _without_empty(name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return a table without the columns that no row fills."""
+    # a trace without shapes has no sizes and no rates
     filled = [place for place in range(len(header)) if not rows or any(row[place] for row in rows)]
     shown = [header[place] for place in filled]
     cells = [[row[place] for place in filled] for row in rows]
@@ -260,7 +263,8 @@ def _ms(seconds: float) -> str:
 
 
 def _signed(seconds: float) -> str:
-    value = round(seconds * MS, 6) or 0.0  # rounding errors of a sum are no difference
+    # rounding errors of a sum are no difference
+    value = round(seconds * MS, 6) or 0.0
     return number(value, flag="+")
 
 

@@ -77,6 +77,7 @@ def blocks(history: History) -> list[Block]:
             cards.append(_card(story))
         else:
             level = Value(math.exp(story.speed.levels.found[-1].value))
+            # steady series take a line each: the cards are for what needs a reader
             runs = story.series.runs
             rest.append((story.series.name, story.word, level, str(len(runs)), " to ".join(dates(runs))))
     refused = []
@@ -246,6 +247,7 @@ def hint(history: History) -> list[str]:
     keys = []
     for story in history.stories:
         if story.word == TOO_FEW:
+            # host and label put runs apart that are alike in everything else
             keys.append(str([(name, value) for name, value in story.series.key.items() if name not in names]))
     if len(keys) == len(set(keys)):
         return []
@@ -261,6 +263,7 @@ def _remarks(track: Track) -> Iterator[str]:
     Each is beyond the band.
     """
     last, logarithms = track.levels.found[-1], track.levels.blocks
+    # the last day may be the first of a slower level
     *earlier, mean = (sum(block) / len(block) for block in logarithms[last.first :])
     if earlier and mean <= min(earlier):
         ratio = math.exp(mean - sum(earlier) / len(earlier))

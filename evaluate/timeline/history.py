@@ -105,6 +105,7 @@ class Track:
     def latest(self) -> Change | None:
         """The latest level against an earlier one that differs from it by more than the band; None if none does."""
         found = self.levels.latest(self.band)
+        # nothing differs by more than the band
         if found is None:
             return None
         return self._change(*found)
@@ -121,6 +122,7 @@ class Track:
             return SUSPECTED
         if self.quantity == LOSS:
             return CHANGED
+        # losses of one seed repeat, so a single run shows that they moved
         if not change.has_enough_runs:
             return SUSPECTED
         rises = change.ratio > 1

@@ -140,6 +140,7 @@ class Levels:
             difference = self.difference(level, last)
             if abs(difference.value) > math.log1p(band):
                 beyond.append((level, last, difference))
+        # a certain change is worth more than a later one that chance may explain
         certain = [change for change in beyond if change[2].is_certain]
         least = MUCH_LARGER * abs(certain[0][2].value) if certain else math.log1p(band)
         fall = self._slow_fall()
@@ -158,6 +159,7 @@ class Levels:
         if len(places) < 3 * width:
             return None
         values = [_centre(self.blocks[place]) for place in places]
+        # a change has the noise of two blocks
         deviation = max(self.limits.least_noise, float(np.std(np.diff(values), ddof=1)) / math.sqrt(2))
         windows = []
         for start in range(len(places) - width + 1):
@@ -185,9 +187,11 @@ def find(blocks: Sequence[Sequence[float]], limits: Limits) -> Levels:
         common = statistics.median_low(shifts)
         if noise is not None:
             count = len(level.values)
+            # a block that is nearer to the old level is its last one, even if the next ones have changed
             if common > _limit(noise, limits, len(shifts), count) and abs(shift) > common / 2:
                 level = Level(place, place, [])
                 levels.append(level)
+            # the last block of a series is not odd yet: nobody knows whether it recovers
             elif abs(shift) > _limit(noise, limits, 1, count) and len(shifts) > 1:
                 odd.append(place)
                 level.last = place
@@ -215,6 +219,7 @@ def _noise(blocks: Sequence[Sequence[float]], values: Sequence[float], limits: L
     """
     places = max(1, len(blocks) - 1)
     squares = [(value - statistics.fmean(block)) ** 2 for block in blocks for value in block]
+    # runs of one day share its conditions, so their spread is the least that a block can have
     degrees = len(squares) - len(blocks)
     found = None
     if degrees:
@@ -224,6 +229,7 @@ def _noise(blocks: Sequence[Sequence[float]], values: Sequence[float], limits: L
         found = Noise(limits.assumed_noise, ASSUMED_DEGREES, places)
     if len(blocks) >= ENOUGH_BLOCKS:
         changes = np.diff(values)
+        # robust against the changes of level that are looked for
         deviation = NORMAL_MAD * float(np.median(np.abs(changes - np.median(changes)))) / math.sqrt(2)
         if found is None or deviation > found.deviation:
             # a median knows half as much as a mean

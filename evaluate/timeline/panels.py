@@ -44,6 +44,7 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
     for level in track.levels.found:
         ends = [track.blocks[level.first][0].started, track.blocks[level.last][-1].started]
         axes.plot(ends, [math.exp(level.value)] * 2, color=INK, linewidth=1.8, marker="_", markersize=8)
+    # noise of a thousandth must not fill the panel
     room = max(0.08 * (max(values) - min(values)), LEAST_SPAN * max(map(abs, values)) / 2)
     axes.set(ylim=(min(values) - room, max(values) + room), xlabel="UTC", ylabel=UNITS[track.quantity])
     for place, change in enumerate(track.changes):

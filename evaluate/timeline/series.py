@@ -107,6 +107,7 @@ def sort(
             left_out.append((entry, "no steady step, so no throughput"))
         else:
             runs.append(_run(entry, start, rate))
+    # as JSON, because settings may be lists, which are no keys
     by_key = grouped(runs, lambda run: json.dumps(_key(run.entry.result, join), sort_keys=True, default=str))
     all_series = []
     for members in by_key.values():
@@ -126,11 +127,13 @@ def _run(entry: Entry, start: datetime, rate: float) -> Run:
     if loop is not None:
         values[LOOP] = loop / math.fsum(result["step_times"])
     memory = result["memory_metrics"]["peak_memory_allocated_gb"]
+    # 0 is no measurement
     if memory:
         values[MEMORY] = float(memory)
     losses = result["loss_values"]
     if losses and None not in losses:
         values[LOSS] = last_loss(result)
+    # what ran counts more than what was asked for
     seed = result["resolved_config"].get("seed")
     if seed is None:
         seed = result["training_config"].get("seed")

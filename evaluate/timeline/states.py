@@ -66,6 +66,7 @@ def state_of(result: Result) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in _properties(result):
         if value is not None:
+            # a name may have two sources; the first counts
             found.setdefault(name, value if isinstance(value, str) else json.dumps(value, sort_keys=True))
     return found
 
@@ -104,10 +105,13 @@ def _both_have(before: Result, after: Result, key: str) -> bool:
 def _properties(result: Result) -> list[tuple[str, Any]]:
     """Return name and value of each property; the first value of a name is used."""
     origin, conditions = result["provenance"], result.get("conditions") or {}
+    properties = _versions(result)
+    for name, value in sorted((origin[VARIABLES] or {}).items()):
+        properties.append((f"environment {name}", str(value)))
+    for key, name in CONDITIONS.items():
+        properties.append((name, conditions.get(key)))
     return [
-        *_versions(result),
-        *((f"environment {name}", str(value)) for name, value in sorted((origin[VARIABLES] or {}).items())),
-        *((name, conditions.get(key)) for key, name in CONDITIONS.items()),
+        *properties,
         *_settings(result),
         ("model configuration", result["fingerprint"]["model_config_sha256"]),
         ("tokenizer", result["fingerprint"]["tokenizer_sha256"]),
@@ -122,8 +126,9 @@ def _properties(result: Result) -> list[tuple[str, Any]]:
 
 def _versions(result: Result) -> list[tuple[str, Any]]:
     info, origin = result["gpu_info"], result["provenance"]
+    packages = [(package, str(version)) for package, version in sorted((origin[PACKAGES] or {}).items())]
     return [
-        *((package, str(version)) for package, version in sorted((origin[PACKAGES] or {}).items())),
+        *packages,
         ("torch as the device reports it", info["pytorch_version"]),
         ("driver", info["driver_version"]),
         ("driver as the tool reports it", (result.get("conditions") or {}).get("driver_version")),
@@ -137,8 +142,11 @@ def _settings(result: Result) -> list[tuple[str, Any]]:
     """Return what the framework has built, apart from the seed: first the keys of the schema, in its order."""
     names = {place.key: place.name for place in in_results().values() if place.name}
     ran = result["resolved_config"]
-    keys = [key for key in dict.fromkeys((*SECTIONS["resolved_config"], *sorted(ran))) if key in ran]
-    return [(names.get(key, key.replace("_", " ")), ran[key]) for key in keys if key not in ("reasons", "seed")]
+    settings = []
+    for key in dict.fromkeys((*SECTIONS["resolved_config"], *sorted(ran))):
+        if key in ran and key not in ("reasons", "seed"):
+            settings.append((names.get(key, key.replace("_", " ")), ran[key]))
+    return settings
 
 
 def _shown(value: str | None) -> str:

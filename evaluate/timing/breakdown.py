@@ -112,6 +112,7 @@ def _of_host(trace: Trace, own: Columns) -> Columns:
     """Return the stretches of own time of the operators, each operator as one call."""
     operator = own.of["operator"]
     kind, backward, name = (trace.operators.of[column][operator] for column in ("kind", "backward", "name"))
+    # an operator without a kind takes time all the same
     kind = np.where(kind == NONE, KINDS.index(UNATTRIBUTED), kind)
     columns = {"kind": kind, "name": name, "call": operator, "phase": _phase(kind, backward)}
     return Columns(own.start, own.end, own.of | columns | {"group": np.full(len(operator), NONE)})
@@ -124,11 +125,13 @@ def _of_devices(trace: Trace) -> tuple[Floats, Columns]:
     launched = at(launches.start, launch, np.nan)
     operator, outer, backward = (at(launches.of[column], launch) for column in ("operator", "kind", "backward"))
     by_id = _matching(table.of["external"], operators.of["external"])
+    # a kernel whose launch is not in the trace may still have the number of its operator
     is_by_id = (operator == NONE) & (by_id != NONE)
     operator = np.where(is_by_id, by_id, operator)
     backward = np.where(is_by_id, at(operators.of["backward"], by_id), backward)
     outer = np.where(is_by_id & (outer == NONE), at(operators.of["kind"], by_id), outer)
     launched = np.where(np.isnan(launched), at(operators.start, by_id, np.nan), launched)
+    # millions of kernels have a few hundred names: each case is decided once
     cases = np.column_stack([table.of["name"], table.of["is_copy"], outer, at(operators.of["name"], operator)])
     unique, inverse = np.unique(cases, axis=0, return_inverse=True)
     kind = np.array([_kind_of_work(trace, *case) for case in unique.tolist()], int)[inverse.ravel()]
@@ -143,7 +146,8 @@ def _kind_of_work(trace: Trace, name: int, is_copy: int, outer: int, operator: i
         return KINDS.index(kind_of_launch(trace.names[name], launched_in, around))
     kind = kind_of_copy(trace.names[name])
     if kind in COMPUTE and launched_in in COMPUTE:
-        kind = launched_in  # a copy inside an optimizer belongs to it
+        # a copy inside an optimizer belongs to it
+        kind = launched_in
     return KINDS.index(kind)
 
 

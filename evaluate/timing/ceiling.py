@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from evaluate.timing.breakdown import Breakdown
@@ -16,16 +17,19 @@ def probe_of(side: Breakdown, probes: Sequence[Probe]) -> tuple[Probe | None, st
     """Return the probe of the device of a trace, and why there is none, empty if there is one or none was given."""
     if not probes:
         return None, ""
-    found = [probe for probe in probes if (probe.platform == "cpu") == side.is_of_host]
+    alike = [probe for probe in probes if (probe.platform == "cpu") == side.is_of_host]
     if side.is_of_host:
         reason = "the probe is of a GPU, the trace of a CPU"
     elif side.device_name is None:
-        found = found if len(found) == 1 else []
         reason = "the trace does not name its device, and the probes are not of one GPU"
+        if len(alike) > 1:
+            return None, reason
     else:
-        found = [probe for probe in found if probe.device_name.strip() == side.device_name.strip()]
+        alike = [probe for probe in alike if probe.device_name.strip() == side.device_name.strip()]
         reason = f"the probe is of {probes[0].device_name}, the trace of {side.device_name}"
-    return (found[0], "") if found else (None, reason)
+    if not alike:
+        return None, reason
+    return alike[0], ""
 
 
 def share(row: OperatorRow, probe: Probe | None) -> float | None:
@@ -63,8 +67,10 @@ def limits(side: Breakdown | None, probe: Probe | None, precision: str, ranks: i
         found[ATTENTION] = _limit(probe.attention_tflops / ranks, side, ATTENTION)
     if "triad" in probe.bandwidth:
         found[MEMORY_BOUND] = Limit(probe.bandwidth["triad"].gb_per_second / ranks)
-    if sent := [one for one in probe.collectives if one.name == "all_reduce"]:
-        largest = max(sent, key=lambda one: (one.ranks, one.bytes))
+    all_reduces = [collective for collective in probe.collectives if collective.name == "all_reduce"]
+    if all_reduces:
+        # small messages are bound by latency
+        largest = max(all_reduces, key=attrgetter("ranks", "bytes"))
         found[COMMUNICATION] = Limit(largest.bus_gb_per_second)
     return found
 
@@ -98,7 +104,9 @@ class Aligned:
     @property
     def difference_seconds(self) -> float:
         """Seconds a step that the second side takes more than the first."""
-        return (self.b.seconds if self.b else 0.0) - (self.a.seconds if self.a else 0.0)
+        seconds_a = self.a.seconds if self.a else 0.0
+        seconds_b = self.b.seconds if self.b else 0.0
+        return seconds_b - seconds_a
 
 
 _Key = tuple[str, str, str, str | None]
@@ -106,15 +114,16 @@ _Key = tuple[str, str, str, str | None]
 
 def align(a: Breakdown, b: Breakdown) -> list[Aligned]:
     """Return the operators of both sides, the largest difference first."""
-    left, right = _by_key(a.operators), _by_key(b.operators)
-    found = [Aligned(*key, left.get(key), right.get(key)) for key in {**left, **right}]
-    return sorted(found, key=lambda one: (-abs(one.difference_seconds), one.kind, one.family, one.sizes))
+    of_a, of_b = _by_key(a.operators), _by_key(b.operators)
+    aligned = [Aligned(*key, of_a.get(key), of_b.get(key)) for key in of_a | of_b]
+    return sorted(aligned, key=lambda row: (-abs(row.difference_seconds), row.kind, row.family, row.sizes))
 
 
 def _by_key(rows: Iterable[OperatorRow]) -> dict[_Key, OperatorRow]:
     """Return the rows by kind, family, sizes and phase; equal ones become one, named after the longest."""
     found: dict[_Key, OperatorRow] = {}
-    for row in rows:  # the longest first
+    # the longest first
+    for row in rows:
         key = (row.kind, row.work.family, row.work.sizes, row.phase)
         first = found.setdefault(key, row)
         if first is not row:

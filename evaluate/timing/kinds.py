@@ -231,7 +231,10 @@ _COPIES = (
 
 
 def _first(rows: tuple[tuple[str, str, str], ...], name: str) -> str | None:
-    return next((kind for kind, _, pattern in rows if re.search(pattern, name)), None)
+    for kind, _, pattern in rows:
+        if re.search(pattern, name):
+            return kind
+    return None
 
 
 @lru_cache(maxsize=1 << 16)
@@ -240,8 +243,10 @@ def kind_of_operator(name: str) -> str | None:
 
     IDLE is the kind of an operator that only runs other operators: its own time is the host's.
     """
-    inner = name.removeprefix(_WRAPPER)
-    return _first(_OPERATORS, inner) or (IDLE if inner != name else None)
+    kind = _first(_OPERATORS, name.removeprefix(_WRAPPER))
+    if kind is None and name.startswith(_WRAPPER):
+        return IDLE
+    return kind
 
 
 @lru_cache(maxsize=1 << 16)
@@ -269,7 +274,9 @@ def kind_of_copy(name: str) -> str:
 def kind_of_range(name: str) -> str | None:
     """Return the kind that an annotated range gives to the work inside it; None for a range that gives none."""
     found = _RANGE.match(name)
-    return found and (found["kind"] or OPTIMIZER)
+    if found is None:
+        return None
+    return found["kind"] or OPTIMIZER
 
 
 def kind_within(outer: str | None, name: str, *, is_range: bool = False) -> str | None:
@@ -296,4 +303,6 @@ def kind_of_launch(kernel: str, launched_in: str | None, operator: str = "") -> 
         return own
     if launched_in in (OPTIMIZER, ATTENTION):
         return launched_in
-    return own or (launched_in if launched_in != IDLE else None) or UNATTRIBUTED
+    if own is None and launched_in != IDLE:
+        own = launched_in
+    return own or UNATTRIBUTED

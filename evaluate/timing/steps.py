@@ -69,6 +69,7 @@ def _marked(trace: Trace) -> tuple[Integers, Floats, Floats]:
     # a step begins where those before it have ended
     ended = np.maximum.accumulate(end)
     start[1:] = np.maximum(start[1:], ended[:-1])
+    # a mark without an event inside is of a step that was not recorded
     begun = np.sort(np.concatenate([trace.operators.start, trace.launches.start, trace.work.start]))
     events = np.searchsorted(begun, end) - np.searchsorted(begun, start)
     keep = (end > start) & (events > 0)
@@ -98,6 +99,7 @@ def _on_device(trace: Trace, step: Integers, chosen: Mask) -> Windows:
     launched = step != NONE
     np.minimum.at(first, step[launched], trace.work.start[launched])
     np.maximum.at(last, step[launched], trace.work.end[launched])
+    # a step that launches nothing has no place on the device
     with_work = np.isfinite(first)
     starts = np.maximum.accumulate(first[with_work])
     ends = np.append(starts[1:], max(last[with_work][-1], starts[-1]))
@@ -193,6 +195,7 @@ def _by_thread(trace: Trace) -> Any:
             end, name = table.start, np.zeros(len(table), int)
         parts.append((np.full(len(table), sort), np.arange(len(table)), table.start, end, name, table.of["thread"]))
     sorts, places, start, end, names, threads = map(np.concatenate, zip(*parts, strict=True))
+    # of events that start together the longer one is outside
     order = np.lexsort((-end, start, threads))
     bounds = np.flatnonzero(np.diff(threads[order])) + 1
     for part in np.split(order, bounds):

@@ -42,7 +42,8 @@ class EventStream:
         self._advance = advance
         self._text = ""
         self._place = 0
-        self._decode = json.JSONDecoder(strict=False).raw_decode  # names of kernels may hold control characters
+        # names of kernels may hold control characters
+        self._decode = json.JSONDecoder(strict=False).raw_decode
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._found = False
 
@@ -51,6 +52,7 @@ class EventStream:
             require_regular(self.path)
             with self.path.open("rb") as raw:
                 self._raw = raw
+                # by the content, because names are not reliable
                 is_packed = raw.peek(len(_GZIP)).startswith(_GZIP)
                 self._file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 yield from self._values()
@@ -96,7 +98,8 @@ class EventStream:
             event = self._value()
             if isinstance(event, dict):
                 yield event
-            elif event is not None:  # Chromium accepts a null behind the last comma
+            elif event is not None:
+                # Chromium accepts a null behind the last comma
                 raise self._wrong("has an event that is no object")
         self._place += 1
 
@@ -126,7 +129,8 @@ class EventStream:
                     at_end = error.pos >= len(text) - 1 or "Unterminated" in error.msg
                     raise self._wrong(CUT_OFF if at_end else f"is no valid JSON ({error.msg})") from error
                 continue
-            if end < len(text) or not self._more():  # a number may go on in the next piece
+            # a number may go on in the next piece
+            if end < len(text) or not self._more():
                 self._text, self._place = text, end
                 return value
 

@@ -75,7 +75,8 @@ def kernels(trace: Trace, windows: Windows, work: Columns, steps: int) -> tuple[
         word = KINDS[kind]
         if word == COMMUNICATION:
             mine = select(work, (work.of["name"] == name) & (work.of["kind"] == kind))
-            word = OVERLAPPED if _exposed(windows, mine, computing) <= _SHORTEST else word
+            if _exposed(windows, mine, computing) <= _SHORTEST:
+                word = OVERLAPPED
         rows.append(Row(trace.names[name], word, count, seconds))
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
@@ -87,9 +88,10 @@ def groups(trace: Trace, windows: Windows, work: Columns, steps: int) -> tuple[G
     for place, (name, ranks) in enumerate(trace.groups):
         mine = select(work, work.of["group"] == place)
         inside = windows.inside(*mine)
-        seconds, exposed = float(inside.sum()), _exposed(windows, mine, computing)
-        rows.append(GroupRow(name, ranks, float((inside > 0).sum()) / steps, seconds / steps, exposed / steps))
-    return tuple(sorted((row for row in rows if row.count), key=lambda row: (-row.seconds, row.group)))
+        count, seconds, exposed = int((inside > 0).sum()), float(inside.sum()), _exposed(windows, mine, computing)
+        if count:
+            rows.append(GroupRow(name, ranks, count / steps, seconds / steps, exposed / steps))
+    return tuple(sorted(rows, key=lambda row: (-row.seconds, row.group)))
 
 
 def operators(
@@ -103,11 +105,14 @@ def operators(
     keys = [name, of["kind"], shapes, of["phase"]]
     launched = {} if is_of_host else _kernels_of(trace, keys, of, steps)
     rows = []
-    for key, count, seconds in _summed(keys, np.where(is_known, of["operator"], -2 - of["call"]), of["seconds"], steps):
+    # a kernel without an operator is a call of its own, by a number that no operator has
+    call = np.where(is_known, of["operator"], -2 - of["call"])
+    for key, count, seconds in _summed(keys, call, of["seconds"], steps):
         number, kind, shape, phase = key
         kernels = launched.get(key, {})
         products = {kernel: calls / count for kernel, calls in kernels.items() if is_product(kernel)}
         operator = trace.names[number]
+        # rates need the products that one call launched
         work_done = work_of(operator, ("", "", "") if shape == NONE else trace.shapes[shape], products)
         part = None if phase == NONE else PHASES[phase]
         longest = next(reversed(kernels), "")
@@ -129,17 +134,20 @@ def _summed(keys: list[Integers], call: Integers, seconds: Any, steps: int) -> I
     """Yield the different keys, each with its calls and its seconds in one step."""
     groups, inverse = np.unique(np.column_stack(keys), axis=0, return_inverse=True)
     inverse = inverse.ravel()
+    # an operator counts once, however many kernels it launches
     one_each = np.unique(np.column_stack([inverse, call]), axis=0)[:, 0]
-    figures = np.bincount(one_each, minlength=len(groups)), np.bincount(inverse, seconds, len(groups))
-    return zip(map(tuple, groups.tolist()), *((one / steps).tolist() for one in figures), strict=True)
+    counts = np.bincount(one_each, minlength=len(groups)) / steps
+    sums = np.bincount(inverse, seconds, len(groups)) / steps
+    return zip(map(tuple, groups.tolist()), counts.tolist(), sums.tolist(), strict=True)
 
 
 def _kernels_of(trace: Trace, keys: list[Integers], of: Mapping[str, Any], steps: int) -> dict[Key, dict[str, float]]:
     """Return for each key the names and calls in one step of its kernels, the one with most of its seconds last."""
-    found: dict[Key, dict[str, float]] = defaultdict(dict)
-    for key, calls, _ in sorted(_summed([*keys, of["name"]], of["call"], of["seconds"], steps), key=itemgetter(2)):
-        found[key[:-1]][trace.names[key[-1]]] = calls
-    return found
+    kernels: dict[Key, dict[str, float]] = defaultdict(dict)
+    by_seconds = sorted(_summed([*keys, of["name"]], of["call"], of["seconds"], steps), key=itemgetter(2))
+    for (*key, name), calls, _ in by_seconds:
+        kernels[tuple(key)][trace.names[name]] = calls
+    return kernels
 
 
 def _exposed(windows: Windows, spans: tuple[Floats, Floats], computing: tuple[Floats, Floats]) -> float:

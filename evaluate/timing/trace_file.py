@@ -106,6 +106,7 @@ class Trace:
         for device in properties if isinstance(properties, list) else ():
             if isinstance(device, dict) and isinstance(device.get("id"), int) and device.get("name"):
                 names[device["id"]] = str(device["name"])
+        # ROCm numbers its work otherwise than its properties
         if number not in names and len(set(names.values())) == 1:
             return next(iter(names.values()))
         return names.get(number)
@@ -131,6 +132,7 @@ def read(path: Path) -> Trace:
             f"{path}: has {count:,} events, none of them an operator, a kernel or a copy; wanted a trace of "
             "torch.profiler with activities CPU, CUDA or both"
         )
+    # times since 1970 in microseconds leave no digits for nanoseconds
     origin = min(min(table["start"], default=np.inf) for table in events.tables.values())
     tables: dict[str, Any] = {}
     for sort, table in events.tables.items():
@@ -189,7 +191,8 @@ class _Events:
         shapes, texts = self.tables["operators"]["shapes"], list(self.shapes)
         for calls in self._passes.values():
             if len(calls) != 2:
-                continue  # a pass is missing, or two threads have the number
+                # a pass is missing, or two threads have the number
+                continue
             # the name of the forward operator is the beginning of the other, so it sorts first
             (forward_name, forward), (backward_name, backward) = sorted(calls)
             if forward_name != backward_name:
@@ -215,6 +218,7 @@ class _Events:
         elif kind_of_range(name):
             self._add("ranges", _times(event), self.names[name], self._thread(event))
         elif not is_range or name.startswith(_THREAD_OF_COMMUNICATION):
+            # Kineto has written this number under three names
             external = arguments.get("External id", arguments.get("external id", arguments.get("Ev Idx", NONE)))
             number, thread = self.names[name], self._thread(event)
             shape = self._shape(name, arguments)
@@ -251,6 +255,7 @@ class _Events:
         dims = arguments.get("Input Dims", arguments.get("Input dims"))
         if not dims:
             return NONE
+        # only whether attention is causal is read, and these texts are long
         concrete = str(arguments.get("Concrete Inputs", "")) if "attention" in name else ""
         return self.shapes[str(dims), str(arguments.get("Input type", "")), concrete]
 
@@ -273,7 +278,8 @@ class Windows:
         self.start, self.end = start, end
         self._edges = np.column_stack([start, end]).ravel()
         lengths = np.diff(self._edges)
-        lengths[1::2] = 0.0  # from the end of a window to the start of the next
+        # from the end of a window to the start of the next
+        lengths[1::2] = 0.0
         self._inside = np.concatenate([[0.0], np.cumsum(lengths)])
 
     @property

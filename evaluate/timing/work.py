@@ -89,8 +89,9 @@ def work_of(name: str, shapes: Sequence[str], kernels: Mapping[str, float]) -> W
         if name in CAUSAL_PLACE:
             return _attention(name, dims, types, concrete)
     except (LookupError, TypeError, ValueError):
-        pass  # shapes of another form than this operator's: it is then known by its name alone
-    sizes = " ".join(str(one).replace("[", "(").replace("]", ")") for one in dims if one != [])
+        # shapes of another form than this operator's: it is then known by its name alone
+        pass
+    sizes = " ".join(str(size).replace("[", "(").replace("]", ")") for size in dims if size != [])
     return Work(name, sizes, None, None)
 
 
@@ -107,7 +108,8 @@ def _product(dims: Sequence[Any], types: Sequence[Any], place: int) -> Work:
 
 def _linear(name: str, forward: Sequence[Any], backward: Sequence[Any], kernels: Mapping[str, float]) -> Work:
     """Return the work of a linear layer of TransformerEngine; raise ValueError if the evidence is not enough."""
-    first, second = (size for size in forward if len(size) > 1)  # input and weight
+    # input and weight
+    first, second = (size for size in forward if len(size) > 1)
     *tokens, n = backward[0]
     m, k = math.prod(tokens), first[-1]
     products, sizes = 1, f"({m}, {k}) x ({k}, {n})"
@@ -115,6 +117,7 @@ def _linear(name: str, forward: Sequence[Any], backward: Sequence[Any], kernels:
         products, sizes = 2, f"both gradients of {sizes}"
     if second[-1] != k or {math.prod(first), math.prod(second)} != {m * k, n * k}:
         raise ValueError
+    # calls a step are quotients of counts
     if round(sum(kernels.values()), 6) != products:
         raise ValueError
     precision = "bf16" if all(map(_BF16.search, kernels)) else None
@@ -128,16 +131,21 @@ def _attention(name: str, dims: Sequence[Any], types: Sequence[Any], concrete: S
     if name in _TOKENS_BEFORE_HEADS:
         (_, queries, heads, _), (_, keys, _, _) = dims[place : place + 2]
     flops = 2.0 * (5 if is_backward else 2) * batch * heads * queries * keys * width
+    sizes = f"{batch} x {heads} heads, {queries} x {keys} tokens, width {width}"
+    family = "attention backward" if is_backward else "attention forward"
     causal = concrete[CAUSAL_PLACE[name]] if len(concrete) > CAUSAL_PLACE[name] else ""
-    share = {"True": 0.5, "False": 1.0}.get(causal)
-    sizes = f"{batch} x {heads} heads, {queries} x {keys} tokens, width {width}{', causal' if share == 0.5 else ''}"
-    family = f"attention {'backward' if is_backward else 'forward'}"
-    return Work(family, sizes, None if share is None else share * flops, _precision(types, place))
+    precision = _precision(types, place)
+    if causal == "True":
+        return Work(family, f"{sizes}, causal", 0.5 * flops, precision)
+    # without the argument nobody knows whether half was computed
+    return Work(family, sizes, flops if causal == "False" else None, precision)
 
 
 def _precision(types: Sequence[Any], place: int) -> str | None:
-    found = str(types[place]) if place < len(types) else ""
-    return "fp8" if "Float8" in found else _PRECISIONS.get(found)
+    if place >= len(types):
+        return None
+    dtype = str(types[place])
+    return "fp8" if "Float8" in dtype else _PRECISIONS.get(dtype)
 
 
 def _parsed(text: str) -> list[Any]:

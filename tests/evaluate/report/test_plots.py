@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 from reports import Report, report
 from sides import run, runs
 
 from evaluate import compare
+from evaluate.report import panels, pictures
+from evaluate.timing.kinds import KINDS, WORDS
 from example import example_result
 
 PEAK = "memory_metrics__peak_memory_allocated_gb"
@@ -106,3 +109,19 @@ def test_each_group_has_its_panels_and_the_file_is_a_png_of_its_size(tmp_path: P
     image = (tmp_path / "compare.png").read_bytes()
     width, height = struct.unpack(">II", image[16:24])
     assert image.startswith(b"\x89PNG\r\n\x1a\n") and width > 1000 and 50 < height < 65536
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_legend_of_the_kinds_of_time_lies_inside_the_picture(count: int) -> None:
+    """Of a page's panel, which is a figure of its own."""
+    seconds = dict.fromkeys(KINDS, 0.1)
+    panel = panels.kinds([(f"AMD Instinct MI300X, step {number}: 800 ms", seconds) for number in range(count)])
+    with pictures.drawing():
+        figure = Figure(figsize=(pictures.WIDTH, panel.height), layout="constrained")
+        panel.draw(figure.subplots())
+        figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert [text.get_text()[3:] for text in legend.get_texts()] == [WORDS[kind] for kind in KINDS]
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1
+    assert not box.overlaps(figure.axes[0].get_tightbbox())
