@@ -172,6 +172,7 @@ def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | Non
     set_recompute(model, config.recompute)
     if has_weights and source is not None:
         fill(model, source)
+    # the masters start at the numbers of the precision, as those of every framework here
     if has_weights and held is not dtype:
         round_weights(model, dtype)
     return model

@@ -263,8 +263,6 @@ def test_a_window_that_no_sequence_exceeds_is_trained_and_said_to_be_missing(nam
     [
         ("mistral", (), "titan has models without an attention window, and mistral has one of 64 tokens"),
         ("llama", ("TP=2", "CPU_RANKS=2"), "TP=2 FRAMEWORK=titan: titan cannot divide a training"),
-        ("llama", ("PRECISION=bf16", "GRADIENT_DTYPE=bf16"), "titan reduces gradients in fp32"),
-        ("llama", ("OPTIMIZER_STATE=bf16",), "titan keeps fp32 states"),
     ],
 )
 def test_setting_that_torchtitan_does_not_have_is_one_line_and_no_result(tmp_path, prefix, model, settings, said):

@@ -50,6 +50,12 @@ def test_a_value_is_refused_where_the_framework_does_not_have_it(name, setting, 
     assert takes(name, setting, monkeypatch) is (name in OTHERS[setting])
 
 
+def test_the_refusal_names_the_settings_and_who_can_take_them(monkeypatch):
+    monkeypatch.setattr(combinations, "_is_installed", lambda package: True)
+    with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot divide .* one of prim, nemo, bridge"):
+        load("nvd", 8, arguments=["FRAMEWORK=mega", "CP=2"], environ={})
+
+
 def test_a_setting_of_one_framework_is_read_by_that_one_and_any_other_setting_by_all():
     assert [name for name in frameworks.FRAMEWORKS if frameworks.reads(name, "layers")] == ["mega"]
     assert [name for name in frameworks.FRAMEWORKS if frameworks.reads(name, "hf_kernels")] == ["hf"]

@@ -27,6 +27,7 @@ def print_start(job: Job, report: JobReport) -> None:
         f"{tokens:,} tokens",
     )
     print("\n".join(lines), flush=True)
+    # a mean over ranks would need a collective inside the training
     if resolved["dp"] > 1:
         print("    the loss shown is this rank's; the result holds the mean over ranks", flush=True)
 

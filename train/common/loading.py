@@ -73,6 +73,7 @@ def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[i
 
 def loader_of_rank(config: RunConfig, dataset: Any, rank: int) -> DataLoader[Any]:
     """Return the micro batches of a data-parallel rank in Megatron's order."""
+    # a list, which can be read back before the training takes it
     order = list(micro_batches(config, rank))
     loader = DataLoader(dataset, batch_sampler=order, **loader_arguments(config))
     tie_workers(loader)

@@ -83,6 +83,7 @@ class EqualWeights:
 
     def announce(self, names: Iterable[str]) -> None:
         """Take the names that will be requested, each once and in this order. Without them nothing is drawn ahead."""
+        # reversed, because the next one is taken from the end
         self._announced = list(names)[::-1]
 
     def __call__(self, name: str) -> torch.Tensor:

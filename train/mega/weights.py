@@ -62,6 +62,7 @@ def part_of(name: str, spec: ModelSpec, source: WeightSource, rank: int, size: i
     spec does not have.
     """
     whole = _whole(name, spec, source)
+    # each tensor-parallel rank has the norms whole
     if size == 1 or name.endswith(_REPLICATED):
         return whole
     if name.endswith("linear_fc1.weight"):

@@ -91,6 +91,7 @@ def environment(
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     recommended = {name: str(cache / folder) for name, folder in CACHES.items()}
     if config.platform == "cpu" or "TPRIMAT_IN_CONTAINER" in environ:
+        # the launcher would install its requirements anew before each training
         recommended["PRIMUS_SKIP_PIP"] = "1"
     if config.platform != "cpu":
         recommended |= AMD_BENCHMARK

@@ -136,6 +136,7 @@ def make(config: RunConfig, spec: ModelSpec, dataset: Any) -> tuple[Trainer.Conf
             set_field("titan", settings, path, POLICIES[value] if path == RECOMPUTE else value)
     settings.optimizer = decayed_adamw(settings.optimizer.implementation, **arguments[ADAMW])
     rotary = kind_of_rope.Config(dim=spec.head_dim, max_seq_len=config.sequence_length)
+    # apart, as transformers has them, so that each weight has a place of its own
     described.model.layers = layers(**arguments[LAYERS], rope=rotary, attn_backend=REPLACED, fuse_qkv=False)
     for path, value in of_parts.items():
         name, _, rest = path.partition(".")

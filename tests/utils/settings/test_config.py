@@ -157,15 +157,11 @@ PRIMUS = "FRAMEWORK=prim PROFILING=true WARMUP_ITERS=2 PROFILE_STEP_START=4 PROF
         ("nvd", "FP8_RECIPE=mxfp4 PRECISION=fp8 FRAMEWORK=mega", "mxfp4 is a format of platform amd"),
         ("nvd", "FP8_RECIPE=nvfp4 PRECISION=fp8 FRAMEWORK=nemo", "nemo has delayed, current, mxfp8 and no nvfp4"),
         ("nvd", "PRECISION=fp8 FRAMEWORK=mega LAYERS=local", "LAYERS=local PRECISION=fp8: fp8 needs the layers of Tr"),
-        # mega has a loop that does not divide a sequence
-        ("nvd", "CP=2 FRAMEWORK=mega", "CP=2 FRAMEWORK=mega: mega cannot divide"),
         ("nvd", "TP=8 MODEL=qwen FRAMEWORK=mega", "TP=8 MODEL=qwen: qwen has 28 heads in 4 groups"),
         ("nvd", f"{EXPERTS} EP=3", "EP=3: the experts are divided between the DP*CP = 8 GPUs, which do not divide by"),
         ("nvd", f"{EXPERTS} PP=2 EP=8", "EP=8: the experts are divided between the DP*CP = 4 GPUs"),
         ("cpu", f"{EXPERTS} CPU_RANKS=16 MODEL_SIZE=tiny GBS=16 MBS=1 EP=16", "EP=16 MODEL=qwen3moe: qwen3moe has 8"),
         ("nvd", f"{EXPERTS} TP=2", "TP=2 MODEL=qwen3moe: megatron-core trains experts with TP only if it splits seq"),
-        ("nvd", "FRAMEWORK=hf MODEL=qwen3moe EP=2", "EP=2 FRAMEWORK=hf: hf cannot divide"),
-        ("nvd", "FRAMEWORK=hf MODEL=qwen3moe ROUTING=balanced", "ROUTING=balanced FRAMEWORK=hf: hf has no f"),
         ("nvd", "FRAMEWORK=nemo MODEL=qwen3moe", "FRAMEWORK=nemo MODEL=qwen3moe: nemo has no recipe of qwen3moe; use"),
         *(
             ("nvd", f"FRAMEWORK=mega MODEL=llama {one}", "llama has one MLP a layer and no experts; use EP=1 ROUTING=l")
