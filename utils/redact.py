@@ -34,6 +34,7 @@ SECRETS_FILE = Path(__file__).resolve().parents[1] / "secrets.env"
 FORMS_FILE = Path(__file__).with_name("secret_forms.txt")
 _NO_TEXT = re.compile("[\0-\x08\udc80-\udcff]")
 """Control characters, and bytes that are no UTF-8."""
+_PERCENT_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
 _NO_VALUES = ("none", "null", "true", "false", "required", "optional", "disabled", "enabled", "undefined", "anonymous")
 """Words that are no secret, whatever the name before them."""
 
@@ -211,7 +212,7 @@ def _without(content: str, values: Sequence[str]) -> str:
 
 
 def _without_known(content: str, values: Sequence[str]) -> str:
-    if "%" in content and values:  # first: a part of an encoded value may be a known value itself
+    if values and _PERCENT_ENCODED.search(content):  # first: a part of an encoded value may be a known value itself
         content = _percent_encoded(tuple(values)).sub(MARK, content)
     for value in values:
         content = content.replace(value, MARK)
