@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 MARK = "***"
 """Replacement for a secret."""
@@ -34,6 +34,7 @@ SECRETS_FILE = Path(__file__).resolve().parents[1] / "secrets.env"
 FORMS_FILE = Path(__file__).with_name("secret_forms.txt")
 _NO_TEXT = re.compile("[\0-\x08\udc80-\udcff]")
 """Control characters, and bytes that are no UTF-8."""
+_PERCENT_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
 _NO_VALUES = ("none", "null", "true", "false", "required", "optional", "disabled", "enabled", "undefined", "anonymous")
 """Words that are no secret, whatever the name before them."""
 
@@ -211,10 +212,10 @@ def _without(content: str, values: Sequence[str]) -> str:
 
 
 def _without_known(content: str, values: Sequence[str]) -> str:
+    if values and _PERCENT_ENCODED.search(content):  # first: a part of an encoded value may be a known value itself
+        content = _percent_encoded(tuple(values)).sub(MARK, content)
     for value in values:
         content = content.replace(value, MARK)
-    if "%" in content and values:
-        content = _percent_encoded(tuple(values)).sub(MARK, content)
     return content
 
 
@@ -283,7 +284,7 @@ def _known(environ: Mapping[str, str]) -> list[str]:
         given.update(_secrets_of(name, value.strip()))
     forms = set()
     for secret in given | {unquote(secret) for secret in given}:
-        forms.update([secret, *_encoded(secret)])
+        forms.update([secret, *_in_base64(secret)])
     return sorted((form for form in forms if len(form) >= SHORTEST_VALUE), key=len, reverse=True)
 
 
@@ -310,11 +311,8 @@ _OF_ADDRESS = re.compile("prox(?:y|ies)|ur[li]|index|mirror|registry", re.IGNORE
 """Word in the name of a variable whose value may be an address without a scheme."""
 
 
-def _encoded(value: str) -> Iterator[str]:
-    """Yield a value percent-encoded as libraries do it, and its part of any base64 text that holds it (RFC 4648)."""
-    for safe in ("", "/"):
-        encoded = quote(value, safe=safe)
-        yield from (encoded, re.sub("%..", lambda match: match[0].lower(), encoded))
+def _in_base64(value: str) -> Iterator[str]:
+    """Yield the part of a value in any base64 text that holds it (RFC 4648)."""
     data = value.encode("utf8", "surrogateescape")
     if len(data) < SHORTEST_VALUE:
         return
@@ -332,8 +330,11 @@ def _percent_encoded(values: tuple[str, ...]) -> re.Pattern[str]:
     """Return the pattern of the values with any of their characters percent-encoded, also several times."""
     patterns = []
     for value in values:
-        if value.isascii() and "%" not in value:
-            patterns.append("".join(f"(?:{re.escape(letter)}|%(?:25)*(?i:{ord(letter):02X}))" for letter in value))
+        pattern = ""
+        for letter in value:
+            encoded = "".join(f"%(?:25)*{byte:02X}" for byte in letter.encode("utf8", "surrogateescape"))
+            pattern += f"(?:{re.escape(letter)}|(?i:{encoded}))"
+        patterns.append(pattern)
     return re.compile("|".join(patterns) or "(?!)")
 
 

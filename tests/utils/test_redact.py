@@ -8,9 +8,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+import string
 import time
 from dataclasses import fields
 from pathlib import Path
+from random import Random
+from urllib.parse import quote
 
 import pytest
 from checkout import settings_of
@@ -276,6 +279,25 @@ ORDINARY = "hunter2 is short, a disabled ordinary-tokenizer through proxy:3128 o
 def test_a_known_value_is_taken_out_in_every_encoding_and_an_ordinary_one_is_not(told, known, wanted):
     assert redact.text(told, known) == wanted
     assert redact.holds_secret(f"\0{told}".encode(), known) == (wanted != told)
+
+
+LETTERS_OF_PASSWORDS = string.ascii_letters + string.digits + "!$&'()*+,;=-._~:@/?#[]%é"
+FORMS = {
+    "plain": str,
+    "as a library encodes it": quote,
+    "twice": lambda secret: quote(quote(secret, safe="")),
+    "each letter": lambda secret: "".join(f"%{byte:02x}" for byte in secret.encode()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_planted_value_is_shown_whatever_it_is_made_of(form):
+    random = Random(7)
+    for _ in range(200):
+        secret = "".join(random.choices(LETTERS_OF_PASSWORDS, k=random.randrange(8, 40)))
+        planted = f"begin {FORMS[form](secret)} end"
+        assert redact.text(planted, {"HF_TOKEN": secret}) == "begin *** end"
+        assert redact.holds_secret(planted.encode(), {"HF_TOKEN": secret})
 
 
 def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tmp_path):

@@ -90,18 +90,18 @@ def read_index(prefix: Path) -> Index:
     content = np.memmap(path, dtype=np.uint8, mode="r")
     magic, version, code, sequences, entries = HEADER.unpack(content[: HEADER.size].tobytes())
     wanted = HEADER.size + 12 * sequences + 8 * entries
-    for is_bad, fault in (
-        (magic != MAGIC, f"starts with {magic!r}, an .idx of Megatron with {MAGIC!r}; name another prefix"),
-        (version != VERSION, f"got version {version}, wanted {VERSION}; {_AGAIN}"),
-        (code not in DTYPES, f"got dtype code {code}, wanted one of {_names()}; {_AGAIN}"),
-        (
-            size != wanted,
-            f"got {size:,} bytes, wanted {wanted:,} for {sequences:,} sequences and {entries:,} document indices; it "
-            f"was cut short or belongs to something else: {_AGAIN}",
-        ),
-    ):
-        if is_bad:
-            raise DataError(f"{path}: {fault}")
+    if magic != MAGIC:
+        raise DataError(f"{path}: starts with {magic!r}, an .idx of Megatron with {MAGIC!r}; name another prefix")
+    if version != VERSION:
+        raise DataError(f"{path}: got version {version}, wanted {VERSION}; {_AGAIN}")
+    if code not in DTYPES:
+        names = ", ".join(f"{code} ({dtype})" for code, dtype in DTYPES.items())
+        raise DataError(f"{path}: got dtype code {code}, wanted one of {names}; {_AGAIN}")
+    if size != wanted:
+        raise DataError(
+            f"{path}: got {size:,} bytes, wanted {wanted:,} for {sequences:,} sequences and {entries:,} document "
+            f"indices; it was cut short or belongs to something else: {_AGAIN}"
+        )
     lengths_end = HEADER.size + 4 * sequences
     pointers_end = lengths_end + 8 * sequences
     return Index(
@@ -197,7 +197,3 @@ def _require(prefix: Path, *paths: Path) -> None:
         raise UnusableError(
             f"{' and '.join(missing)}: no such file; name a prefix that data.encode wrote, without .bin"
         )
-
-
-def _names() -> str:
-    return ", ".join(f"{code} ({dtype})" for code, dtype in DTYPES.items())
