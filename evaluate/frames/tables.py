@@ -93,7 +93,7 @@ def cells(result: Result) -> dict[str, Any]:
                     for about, why in inner.items():
                         reasons[names().get((section, about), f"{section}.{about}")] = why
                     continue
-                column = names().get((section, key))
+                column = names().get((section, key), "")
                 row |= _flat(column if column in dtypes() else f"{section}.{key}", inner)
         elif section not in _SKIPPED:
             # a key of a later version does not take the place of a column of this one

@@ -171,7 +171,7 @@ class RunConfig:
 
     def asked(self) -> dict[str, int | float | str | bool | None]:
         """Return the settings of one training as `training_config` of the result holds them."""
-        settings = {"num_gpus": self.num_gpus}
+        settings: dict[str, int | float | str | bool | None] = {"num_gpus": self.num_gpus}
         for field, place in in_results().items():
             settings[place.key] = getattr(self, field)
         return settings
