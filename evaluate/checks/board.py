@@ -100,7 +100,8 @@ def _weights_gb(result: Result) -> float:
     divided = ("dp",) if result["framework"] == "hf" else ("tp", "pp", "ep")
     ranks = math.prod(config[key] or 1 for key in divided)
     bytes_of_one = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
-    return float(ran["parameter_count"] or 0) * bytes_of_one / ranks / 1e9
+    parameters: int = ran["parameter_count"] or 0
+    return parameters * bytes_of_one / ranks / 1e9
 
 
 def average_is_below_peak(result: Result) -> Iterator[str]:
