@@ -98,7 +98,7 @@ def _weights_gb(result: Result) -> float:
     config, ran = result["training_config"], result["resolved_config"]
     # EP divides the experts alone, so that this bound is too low for the rest
     divided = ("dp",) if result["framework"] == "hf" else ("tp", "pp", "ep")
-    ranks = math.prod(config[key] or 1 for key in divided)
+    ranks: int = math.prod(config[key] or 1 for key in divided)
     bytes_of_one = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
     parameters: int = ran["parameter_count"] or 0
     return parameters * bytes_of_one / ranks / 1e9
