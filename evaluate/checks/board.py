@@ -96,9 +96,10 @@ def _weights_gb(result: Result, divided: Sequence[str]) -> float:
     """Return a lower bound of the weights of a rank, which some parallel sizes divide; 0 if their number is unknown."""
     config, ran = result["training_config"], result["resolved_config"]
     # EP divides the experts alone, so that this bound is too low for the rest
-    ranks = math.prod(config[key] or 1 for key in divided)
+    ranks: int = math.prod(config[key] or 1 for key in divided)
     bytes_of_one = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
-    return float((ran["parameter_count"] or 0) * bytes_of_one / ranks / 1e9)
+    parameters: int = ran["parameter_count"] or 0
+    return parameters * bytes_of_one / ranks / 1e9
 
 
 def average_is_below_peak(result: Result) -> Iterator[str]:

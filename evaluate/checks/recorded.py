@@ -37,6 +37,7 @@ def machines(result: Result) -> list[str]:
     """
     provenance = result["provenance"]
     names = []
+    # a job on one node has no list of hosts
     for host in provenance.get("hosts") or [provenance["host"]]:
         if host:
             name = str(host).lower()
@@ -60,6 +61,7 @@ def interval(result: Result) -> tuple[datetime, datetime] | None:
 
 def longest_equal(values: Sequence[object]) -> int:
     """Return the largest number of equal values in a row; unknown ones (None) are equal to nothing."""
+    # None beside None is not measured, and not the same
     longest = 0
     for value, same in groupby(values):
         if value is not None:

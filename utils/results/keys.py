@@ -173,6 +173,7 @@ KEYS: dict[str, dict[str, ResultKey]] = {
         "driver_version": ResultKey(str, is_shown=True),
     },
     "training_config": _settings() | {"dataset": ResultKey(str)},
+    # what ran, read back from the built objects
     "resolved_config": _settings()
     | {
         "parameter_count": ResultKey(int, limits=(1, 1e18), name="number of parameters", part="model"),
@@ -258,6 +259,7 @@ KEYS: dict[str, dict[str, ResultKey]] = {
         "epochs": ResultKey(Number, limits=NUMBER, name="passes over the data", part="data"),
         "licences": ResultKey(dict, is_shown=True, contents=Contents(str, "texts or null by name"), is_optional=True),
     },
+    # where and from what the result came
     "provenance": {
         "git_commit": ResultKey(str, is_shown=True),
         "git_dirty": ResultKey(bool, is_shown=True),
@@ -327,6 +329,7 @@ KEYS: dict[str, dict[str, ResultKey]] = {
         "open_files_limit": ResultKey(int, reason=FOR_A_PERSON),
         "locked_memory_gb": ResultKey(Number, "GB", RATE, reason=FOR_A_PERSON),
     },
+    # of a mixture of experts alone
     "experts": {
         "tokens": ResultKey(list, limits=RATE, contents=Contents(int, "a list of whole numbers")),
         "fullest_share": ResultKey(list, limits=SHARE, contents=Contents(Number, "a list of numbers")),
@@ -346,6 +349,7 @@ earlier versions and those read from logs lack the sections; where one is presen
 
 def names_of(part: Part) -> dict[str, str]:
     """Return the names of one part of a certificate by their keys: settings in the order of their table come first."""
+    # a setting is in `resolved_config` too, and keeps its place here
     of_settings = {place.key: place.name for place in in_results().values() if place.part == part}
     rows = KEYS["resolved_config"] | KEYS["fingerprint"]
     return of_settings | {key: row.name for key, row in rows.items() if row.part == part}

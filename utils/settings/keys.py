@@ -392,4 +392,5 @@ KEYS: dict[str, Key] = {
 
 def in_results() -> dict[str, InResults]:
     """Return the settings that results hold, by field of RunConfig, in the order of the table."""
+    # by field, because RunConfig.asked reads each setting from there
     return {key.field: key.in_results for key in KEYS.values() if key.in_results is not None}
