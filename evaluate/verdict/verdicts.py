@@ -66,8 +66,8 @@ def _estimate(judged: Judged) -> dict[str, Any]:
     """Return the figures of the estimate; without one null, and the numbers of runs and machines that count."""
     found = judged.estimate
     if found is None:
-        unknown = ("ratio", "interval", "why_no_interval", "p_value", "adjusted_p_value")
-        unknown += ("degrees_of_freedom", "scope", "selection")
+        unknown = ["ratio", "interval", "why_no_interval", "p_value", "adjusted_p_value"]
+        unknown += ["degrees_of_freedom", "scope", "selection"]
         sides = judged.pair.counted
         return dict.fromkeys(unknown) | {
             "runs": [len(side) for side in sides],
