@@ -399,8 +399,8 @@ BY_EFFECT = (
     "losses on the way",
     "stability of the training",
     "final loss",
-    "number of runs",
     "hosts",
+    "number of runs",
 )
 """Keys of all items of a certificate, largest effect on the step time first. `environment` stands for every variable,
 `setting` for every setting beyond the schema."""

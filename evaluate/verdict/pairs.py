@@ -171,8 +171,7 @@ def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> lis
             continue
         meetings = list(combinations(names, 2))
         if baseline is not None or len(names) > MOST_SIDES:
-            # a baseline is what all others are measured by, and too many sides would make too many pairs to correct
-            # for
+            # all others are measured by a baseline; of many sides, all pairs would need too much evidence each
             meetings = [(names[0], other) for other in names[1:]]
         for a, b in meetings:
             by_framework = [_grouped(sides[name], PROPERTIES["framework"]).values() for name in (a, b)]

@@ -40,7 +40,6 @@ def as_json(judged: Judged) -> dict[str, Any]:
         "is_decided": judged.word != inference.UNDECIDED,
         "quantity": "tokens/s of the job" if pair.is_of_jobs else "tokens/s/GPU",
         **_estimate(judged),
-        "adjusted_p_value": judged.adjusted_p_value,
         "reasons": list(judged.reasons),
         "would_decide": judged.would_decide,
         "scaling": asdict(judged.scaling) if judged.scaling else None,
@@ -67,9 +66,10 @@ def _estimate(judged: Judged) -> dict[str, Any]:
     """Return the figures of the estimate; without one null, and the numbers of runs and machines that count."""
     found = judged.estimate
     if found is None:
-        keys = ("ratio", "interval", "why_no_interval", "p_value", "degrees_of_freedom", "scope", "selection")
+        unknown = ["ratio", "interval", "why_no_interval", "p_value", "adjusted_p_value"]
+        unknown += ["degrees_of_freedom", "scope", "selection"]
         sides = judged.pair.counted
-        return dict.fromkeys(keys) | {
+        return dict.fromkeys(unknown) | {
             "runs": [len(side) for side in sides],
             "machines": [len(set(map(machine_of, side))) for side in sides],
         }
@@ -78,6 +78,7 @@ def _estimate(judged: Judged) -> dict[str, Any]:
         "interval": None if found.low is None else [found.low, found.high],
         "why_no_interval": [why for _, why in found.sides_without_spread] or None,
         "p_value": found.p_value,
+        "adjusted_p_value": judged.adjusted_p_value,
         "degrees_of_freedom": found.degrees_of_freedom,
         "scope": found.scope,
         "selection": found.selection,
