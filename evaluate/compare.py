@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from evaluate.command_lines import COMPARE, COMPARISON_FOLDER
@@ -154,7 +154,7 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
     ) as temporaries:
         paths = dict(zip(wanted, temporaries, strict=True))
         is_beside = "png" in paths and len(paths) > 1 and len(comparison.figures) >= MANY_RUNS
-        meanwhile = nullcontext()
+        meanwhile: AbstractContextManager[None] = nullcontext()
         if is_beside:
             # by far the slowest of the files
             picture = paths.pop("png")

@@ -183,7 +183,7 @@ def _track(track: Track) -> dict[str, Any]:
     for place in track.levels.odd:
         block = track.blocks[place]
         odd.append({"first_utc": _time(block[0]), "files": [str(run.entry.path) for run in block]})
-    content = {"quantity": track.quantity, "unit": UNITS[track.quantity]}
+    content: dict[str, Any] = {"quantity": track.quantity, "unit": UNITS[track.quantity]}
     if track.quantity == LOSS:
         content["seed"] = track.seed
     return content | {

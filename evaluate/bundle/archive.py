@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils.housekeeping.inventory import OUTPUT_LAYOUT, Layout
+from utils.housekeeping.inventory import OUTPUT_LAYOUT
 from utils.input_files import require_regular
 from utils.own_files import LARGEST_BYTES
 from utils.results.fields import OBJECT, Wanted, checked, is_digest, is_whole
@@ -130,11 +130,12 @@ _LISTED = {
 def kind_of(name: str) -> str | None:
     """Return the kind of a path in an archive; None for a path that shell/wrap.sh never packs."""
     *folders, file = name.split("/")
-    layout: Layout | None = OUTPUT_LAYOUT
+    layout = OUTPUT_LAYOUT
     for folder in folders:
-        layout = layout.layout_of(folder)
-        if layout is None:
+        inner = layout.layout_of(folder)
+        if inner is None:
             return None
+        layout = inner
     kind = layout.kind_of(file)
     return kind if kind in PACKED else None
 

@@ -29,7 +29,7 @@ def terminal(blocks: Sequence[Block], width: int) -> str:
 
 def markdown(blocks: Sequence[Block]) -> str:
     """Return the blocks as Markdown."""
-    texts = []
+    texts: list[str] = []
     for block in flat(blocks):
         texts += filter(None, _markdown(block))
     return "\n\n".join([*texts, f"Made by tprimat {VERSION}.\n"])

@@ -164,8 +164,7 @@ def place(sweep: Sweep, chosen: Measured) -> str:
     name = short_name(device) if device else None
     is_of_layout = set(filter(_is_tunable, sweep.axes)) <= set(LAYOUT)
     # the file of the platform is that of its usual device
-    has_file_of_platform = name is None or name in RECIPE_OF.get(sweep.platform, ())
-    if has_file_of_platform or not is_of_layout:
+    if name is None or name in RECIPE_OF.get(sweep.platform, ()) or not is_of_layout:
         return f"config.{sweep.platform}-best.env"
     return f"config.{sweep.platform}-best-{name.lower()}.env"
 
