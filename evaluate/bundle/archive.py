@@ -197,8 +197,8 @@ def _unsafe(members: list[zipfile.ZipInfo]) -> list[str]:
             why = "characters that file systems interpret differently"
         elif not {"", ".", ".."}.isdisjoint(name.split("/")):
             why = "a path that may lead out of the folder of the archive"
-        # 0: packed on a system without such modes
         elif kind not in (0, stat.S_IFREG):
+            # 0: packed on a system without such modes
             why = "not a regular file"
         elif member.flag_bits & 1:
             why = "encrypted"

@@ -170,9 +170,7 @@ def _known(section: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         return known
     for name, value in given.items():
-        key = OURS.get(name, name)
-        if key is None:
-            continue
+        key = OURS.get(name, str(name))
         kind = SECTIONS[section].get(key)
         # some suites wrote whole numbers as 8.0
         if kind is int and isinstance(value, float) and value.is_integer():

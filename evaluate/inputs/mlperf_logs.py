@@ -171,8 +171,12 @@ def results_of(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]]
 
 def result(system: System, run: MlperfRun, number: int) -> dict[str, Any]:
     """Return a run of a system as a result; raise MlperfLogError if the log lacks tracked speeds or a known vendor."""
-    tracked = [speed for speed in run.tracked if speed.step is not None]
-    steps = [speed.step for speed in tracked if speed.step is not None]
+    steps: list[int] = []
+    tracked = []
+    for speed in run.tracked:
+        if speed.step is not None:
+            steps.append(speed.step)
+            tracked.append(speed)
     if not steps or sorted(set(steps)) != steps:
         raise MlperfLogError(
             f"{run.path}: got {len(run.tracked)} tracked speeds, wanted some with rising numbers of samples"

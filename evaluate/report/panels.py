@@ -161,7 +161,8 @@ def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) ->
         # the text crosses the line of 1 and the band
         behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
         axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, bbox=behind)
-    ticks = next(ticks for ticks in TICKS if end <= ticks[-1] or ticks is TICKS[-1])
+    reaching = [ticks for ticks in TICKS if end <= ticks[-1]]
+    ticks = reaching[0] if reaching else TICKS[-1]
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1 / end <= tick <= end]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))

@@ -138,20 +138,11 @@ def rates(names: Names, gap: Gap) -> Table:
 
 def operators(side: Breakdown, probe: Probe | None, most: int, file: str) -> Iterator[Block]:
     """Yield the longest operators of a trace."""
-    rows = [
-        (
-            cut(row.name),
-            _kind_word(row.kind),
-            row.work.sizes,
-            number(row.count),
-            _ms(row.seconds),
-            f"{row.seconds / side.step_seconds:.1%}",
-            _rate(row),
-            _percent(ceiling.share(row, probe)),
-            cut(row.kernel),
-        )
-        for row in side.operators[:most]
-    ]
+    rows = []
+    for row in side.operators[:most]:
+        names = (cut(row.name), _kind_word(row.kind), row.work.sizes)
+        times = (number(row.count), _ms(row.seconds), f"{row.seconds / side.step_seconds:.1%}")
+        rows.append((*names, *times, _rate(row), _percent(ceiling.share(row, probe)), cut(row.kernel)))
     name = f"Operators of {side.path.name}"
     yield Heading(name, 3)
     yield Lines([f"The {len(rows)} longest of {len(side.operators)} operators{_all_in(file)}:"], HINT)

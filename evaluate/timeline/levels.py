@@ -187,12 +187,12 @@ def find(blocks: Sequence[Sequence[float]], limits: Limits) -> Levels:
         common = statistics.median_low(shifts)
         if noise is not None:
             count = len(level.values)
-            # a block that is nearer to the old level is its last one, even if the next ones have changed
+            # a block that is nearer to the old level is the last one of it, even if the next ones have changed
             if common > _limit(noise, limits, len(shifts), count) and abs(shift) > common / 2:
                 level = Level(place, place, [])
                 levels.append(level)
-            # the last block of a series is not odd yet: nobody knows whether it recovers
             elif abs(shift) > _limit(noise, limits, 1, count) and len(shifts) > 1:
+                # the last block of a series is not odd yet: nobody knows whether it recovers
                 odd.append(place)
                 level.last = place
                 continue
@@ -232,6 +232,5 @@ def _noise(blocks: Sequence[Sequence[float]], values: Sequence[float], limits: L
         # robust against the changes of level that are looked for
         deviation = NORMAL_MAD * float(np.median(np.abs(changes - np.median(changes)))) / math.sqrt(2)
         if found is None or deviation > found.deviation:
-            # a median knows half as much as a mean
             found = Noise(max(limits.least_noise, deviation), len(changes), places)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from evaluate.report.blocks import Picture
@@ -18,15 +19,12 @@ CHANGE = "#d55e00"
 
 def tracks(story: Story) -> list[Picture]:
     """Return a panel for each track of a series: throughput, peak memory, and the loss of each seed."""
-    return [
-        Picture(
-            f"{track.title} ({UNITS[track.quantity]}) over time: {len(track.runs)} runs, "
-            f"{len(track.changes)} changes of level",
-            HEIGHT,
-            lambda axes, track=track: _draw(axes, story, track),  # type: ignore[misc]
-        )
-        for track in story.tracks
-    ]
+    pictures = []
+    for track in story.tracks:
+        counts = f"{len(track.runs)} runs, {len(track.changes)} changes of level"
+        label = f"{track.title} ({UNITS[track.quantity]}) over time: {counts}"
+        pictures.append(Picture(label, HEIGHT, partial(_draw, story=story, track=track)))
+    return pictures
 
 
 def _draw(axes: Any, story: Story, track: Track) -> None:

@@ -79,9 +79,8 @@ class Series:
     @cached_property
     def blocks(self) -> list[list[Run]]:
         """Runs of one UTC day with the same versions, in the order of time."""
-        return [
-            list(runs) for _, runs in groupby(self.runs, lambda run: (run.started.date(), state_of(run.entry.result)))
-        ]
+        groups = groupby(self.runs, lambda run: (run.started.date(), state_of(run.entry.result)))
+        return [list(runs) for _, runs in groups]
 
 
 def sort(

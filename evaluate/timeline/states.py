@@ -73,8 +73,11 @@ def state_of(result: Result) -> dict[str, str]:
 
 def versions_of(result: Result) -> dict[str, str]:
     """Return the known versions of packages, driver, device software and container image, in short, by name."""
-    found = {name: _shown(str(value)) for name, value in _versions(result) if value is not None}
-    return {name: value for name, value in found.items() if found.get(REPEATS.get(name, "")) is None}
+    versions = {name: _shown(str(value)) for name, value in _versions(result) if value is not None}
+    repeated = [name for name in versions if REPEATS.get(name) in versions]
+    for name in repeated:
+        del versions[name]
+    return versions
 
 
 def differences(before: Result, after: Result) -> list[Differing]:

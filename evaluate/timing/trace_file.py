@@ -196,8 +196,8 @@ class _Events:
             # the name of the forward operator is the beginning of the other, so it sorts first
             (forward_name, forward), (backward_name, backward) = sorted(calls)
             if forward_name != backward_name:
-                of_forward, of_backward = texts[shapes[forward]][0], texts[shapes[backward]][0]
-                shapes[forward] = shapes[backward] = self.shapes[of_forward, of_backward, PAIR]
+                both = (texts[shapes[forward]][0], texts[shapes[backward]][0], PAIR)
+                shapes[forward] = shapes[backward] = self.shapes[both]
 
     def _take(self, event: dict[str, Any]) -> None:
         category = str(event.get("cat", "")).lower()

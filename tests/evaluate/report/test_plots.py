@@ -124,4 +124,5 @@ def test_the_legend_of_the_kinds_of_time_lies_inside_the_picture(count: int) -> 
     box = legend.get_window_extent()
     assert [text.get_text()[3:] for text in legend.get_texts()] == [WORDS[kind] for kind in KINDS]
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1
-    assert not box.overlaps(figure.axes[0].get_tightbbox())
+    drawn = figure.axes[0].get_tightbbox()
+    assert drawn is not None and not box.overlaps(drawn)
