@@ -99,7 +99,7 @@ def size_matches_name(result: Result) -> Iterator[str]:
     counted, least = ran["parameter_count"], spec.vocab_size
     padded = range(least, least + VOCABULARY_MULTIPLE * result["training_config"]["tp"] + 1)
     vocabulary = ran["vocab_size"] if ran["vocab_size"] in padded else least
-    added = {
+    added: dict[str, Any] = {
         trait.key: True
         for trait in _OPTIONAL
         if not trait.makes_another_model and result["resolved_config"].get(trait.key)

@@ -182,9 +182,9 @@ def set_aside(path: Path) -> int:
     kept = path.parent / store.SUPERSEDED
     last = 0
     for earlier in kept.glob(f"{path.stem}_attempt*.json"):
-        number = re.fullmatch(r".*_attempt(\d+)", earlier.stem)
-        if number:
-            last = max(last, int(number[1]))
+        match = re.fullmatch(r".*_attempt(\d+)", earlier.stem)
+        if match is not None:
+            last = max(last, int(match[1]))
     if not path.exists():
         return last + 1
     # the result keeps its own number, which is larger where earlier attempts left no result

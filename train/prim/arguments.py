@@ -131,7 +131,7 @@ class Arguments:
     def _derived(self) -> dict[str, Any]:
         """Return the keys whose value follows from arguments, None where these are not printed."""
         printed = self.values
-        facts = {
+        facts: dict[str, Any] = {
             "init": EQUAL if was_loaded(printed) else NATIVE,
             "precision": _precision(printed),
             # where Megatron-LM has the first name, it never reads the second, which Primus prints all the same

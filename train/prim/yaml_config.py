@@ -199,7 +199,7 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
             fitted[key] = value
             continue
         other = OTHER_NAME.get(key)
-        if other in known:
+        if other is not None and other in known:
             # a key that a release renamed
             fitted[other] = value
             continue
@@ -292,10 +292,10 @@ def _names(spec: ModelSpec, stage: int, stages: int, experts: Sequence[int]) -> 
     if spec.query_key_norm:
         plain += ["self_attention.q_layernorm.weight", "self_attention.k_layernorm.weight"]
     names = [(name, name) for name in plain]
-    for here, whole in enumerate(experts):
+    for number, expert in enumerate(experts):
         for linear in ("linear_fc1.weight", "linear_fc2.weight"):
             place = "mlp.experts.local_experts"
-            names.append((f"{place}.{here}.{linear}", f"{place}.{whole}.{linear}"))
+            names.append((f"{place}.{number}.{linear}", f"{place}.{expert}.{linear}"))
     for layer in range(layers):
         for here, whole in names:
             yield f"decoder.layers.{layer}.{here}", f"decoder.layers.{stage * layers + layer}.{whole}"
