@@ -161,11 +161,12 @@ def sdpa_kernel(
     def like(count: int) -> torch.Tensor:
         return torch.empty((1, count, length, width), dtype=dtype, device=device, requires_grad=True)
 
-    query, key, mask = like(heads), like(groups), None
+    key, mask = like(groups), None
     if has_mask:
         mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
 
     def choice() -> SDPBackend:
+        query = like(heads)
         return SDPBackend(torch._fused_sdp_choice(query, key, key, mask, 0.0, not has_mask, enable_gqa=groups != heads))
 
     chosen, _ = attempt(choice)

@@ -183,7 +183,7 @@ def set_aside(path: Path) -> int:
     last = 0
     for earlier in kept.glob(f"{path.stem}_attempt*.json"):
         match = re.fullmatch(r".*_attempt(\d+)", earlier.stem)
-        if match:
+        if match is not None:
             last = max(last, int(match[1]))
     if not path.exists():
         return last + 1

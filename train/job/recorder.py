@@ -355,8 +355,8 @@ class StepRecorder:
         largest = torch.tensor(numbers + waits, dtype=torch.float64, device=where)
         distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
         of_all_ranks = largest.tolist()
-        memory = _from_numbers(of_all_ranks[: len(figures)], unknown=math.inf)
-        self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = memory
+        largest_figures = _from_numbers(of_all_ranks[: len(figures)], unknown=math.inf)
+        self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = largest_figures
         self.samples.data_wait_seconds = _from_numbers(of_all_ranks[len(figures) :], unknown=UNKNOWN)
         self.memory_scope = "largest over ranks"
 

@@ -131,8 +131,7 @@ class Arguments:
     def _derived(self) -> dict[str, Any]:
         """Return the keys whose value follows from arguments, None where these are not printed."""
         printed = self.values
-        fused_ops = {key: printed[name] for key, name in FUSED_OPS.items() if name in printed}
-        facts = {
+        facts: dict[str, Any] = {
             "init": EQUAL if was_loaded(printed) else NATIVE,
             "precision": _precision(printed),
             # where Megatron-LM has the first name, it never reads the second, which Primus prints all the same
@@ -143,12 +142,12 @@ class Arguments:
             "optimizer_state": _state_precision(printed),
             "gradient_dtype": PRECISIONS.get(_reduction(printed) or ""),
             "gradient_reduce_dtype": _reduction(printed),
-            "fused_ops": fused_ops,
+            "fused_ops": {key: printed[name] for key, name in FUSED_OPS.items() if name in printed},
         }
         if _is_turbo(printed):
-            facts["layer_implementation"] = f"{facts['layer_implementation']}+primus_turbo"
+            facts["layer_implementation"] += "+primus_turbo"
         if "no_persist_layer_norm" in printed:
-            fused_ops["persist_layer_norm"] = not printed["no_persist_layer_norm"]
+            facts["fused_ops"]["persist_layer_norm"] = not printed["no_persist_layer_norm"]
         samples = printed.get("global_batch_size")
         at_once = (printed.get("micro_batch_size") or 0) * (printed.get("data_parallel_size") or 0)
         if samples and at_once:

@@ -107,7 +107,7 @@ def environment(
         "MASTER_ADDR": str(address),
         "MASTER_PORT": str(port),
     }
-    return {**recommended, **_without_ours(environ), **of_launcher, **ours}
+    return recommended | _without_ours(environ) | dict(of_launcher) | ours
 
 
 def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:

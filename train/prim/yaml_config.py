@@ -292,10 +292,10 @@ def _names(spec: ModelSpec, stage: int, stages: int, experts: Sequence[int]) -> 
     if spec.query_key_norm:
         plain += ["self_attention.q_layernorm.weight", "self_attention.k_layernorm.weight"]
     names = [(name, name) for name in plain]
-    for here, expert in enumerate(experts):
+    for number, expert in enumerate(experts):
         for linear in ("linear_fc1.weight", "linear_fc2.weight"):
             place = "mlp.experts.local_experts"
-            names.append((f"{place}.{here}.{linear}", f"{place}.{expert}.{linear}"))
+            names.append((f"{place}.{number}.{linear}", f"{place}.{expert}.{linear}"))
     for layer in range(layers):
         for name, whole in names:
             yield f"decoder.layers.{layer}.{name}", f"decoder.layers.{stage * layers + layer}.{whole}"
