@@ -16,6 +16,7 @@ from typing import Any
 
 from evaluate.inputs.partly_known import UNKNOWN, filled, is_number, named_in
 from utils.errors import quoted
+from utils.frameworks import FRAMEWORKS
 from utils.input_files import InputFileError, content_of, parse_json
 from utils.results import schema, store
 from utils.results.performance import summarize, warmup_steps
@@ -142,7 +143,7 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
         "status": "ok" if times else "failed",
         "reason": None if times else "raw_step_times is empty: nothing was measured",
         "platform": _platform(path, content, name["platform"] if name else None),
-        "framework": _text(content.get("framework")) or UNKNOWN,
+        "framework": _framework(content),
         "model": _model(content, name["model"] if name else None),
         "model_size": UNKNOWN,
         "method": UNKNOWN,
@@ -212,6 +213,15 @@ def _platform(path: Path, content: Content, named: str | None) -> str:
             f"{path}: platform: got {got} (file, software stack, name), wanted one of {', '.join(PLATFORMS)}"
         )
     return str(platforms.pop())
+
+
+def _framework(content: Content) -> str:
+    """Return our name of the framework in the file; the name itself if it is none of ours."""
+    name = _text(content.get("framework")) or UNKNOWN
+    for framework in FRAMEWORKS.values():
+        if name.lower() in (framework.name, *framework.other_names):
+            return framework.name
+    return name
 
 
 def _model(content: Content, named: str | None) -> str:

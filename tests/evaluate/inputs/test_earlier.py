@@ -101,6 +101,15 @@ def test_the_name_contains_platform_and_model(tmp_path: Path, name: str, platfor
     assert (found["platform"], found["model"]) == (platform, model)
 
 
+@pytest.mark.parametrize(
+    ("written", "framework"),
+    [("Primus", "prim"), ("megatron-core", "mega"), ("nemo", "nemo"), ("deepspeed", "deepspeed")],
+)
+def test_a_framework_of_ours_has_our_name(tmp_path: Path, written: str, framework: str) -> None:
+    save(tmp_path, "cuda_llama", framework=written)
+    assert row(tmp_path)["framework"] == framework
+
+
 def test_runs_are_numbered_by_time_and_two_copies_of_a_file_are_one_run(tmp_path: Path) -> None:
     for name, timestamp in (("_20250102_120000", "2"), ("_20250101_120000", "1"), ("", "1")):
         save(tmp_path, f"cuda_llama{name}", timestamp=timestamp)
