@@ -57,10 +57,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default": 1,
         "help": "number of tasks with --executor datatrove or slurm (default: %(default)s)",
     },
-    "--slurm-partition": {"help": "partition of the tasks; required with --executor slurm"},
+    "--slurm-partition": {"help": "partition of the tasks and of the join; required with --executor slurm"},
     "--slurm-time": {
         "default": "04:00:00",
-        "help": "time limit of a task, [days-]hours:minutes:seconds (default: %(default)s)",
+        "help": "time limit of a task and of the join, [days-]hours:minutes:seconds (default: %(default)s)",
     },
     "--slurm-option": {
         "action": "append",

@@ -1,8 +1,9 @@
 """Train every job of the matrix on a Slurm cluster: submit one Slurm job each, follow them, collect the results.
 
-Run it on a login node. OUTPUT_DIR, DATA_DIR and this checkout must be the same folders on the nodes. The data are
-prepared here first, because nodes often have no internet access. Jobs with an ok result are skipped and jobs in the
-queue are followed, so the same command continues where it stopped. Ctrl-C cancels what has not ended.
+Run it on a login node. OUTPUT_DIR, DATA_DIR and this checkout must be the same folders on the nodes.
+shell/run_slurm.sh prepares the data there first, because nodes often have no internet access; this module submits and
+follows. Jobs with an ok result are skipped and jobs in the queue are followed, so the same command continues where it
+stopped. Ctrl-C cancels what has not ended.
 More: docs/clusters.md
 
 Usage:   ./shell/run_slurm.sh [--dry-run] [--no-wait] [--requeue] [KEY=VALUE ...]

@@ -64,7 +64,8 @@ class Framework:
     log_lacks: tuple[str, ...] = ()
     """Samples of a result that a framework without our recorder does not print."""
     weights_split_over: tuple[str, ...] = ()
-    """Parallel sizes by which a rank's share of the weights is smaller, as keys of a result; empty where unknown."""
+    """Parallel sizes by which a rank's share of the weights is smaller, as keys of a result; empty where unknown, or where
+    no rule asks, as for results that are read from a log."""
     foreign_layers: tuple[str, ...] = ()
     """Words in the names of layers that it cannot have."""
     process_gb: float | None = None
@@ -114,7 +115,6 @@ _TABLE = (
         starts_its_ranks=True,
         ignores_init=True,  # on a GPU (settings map, row `initial weights`)
         log_lacks=("data_wait_seconds", "learning_rates"),
-        weights_split_over=_MODEL_PARTS,
         foreign_layers=_TRANSFORMERS_LAYERS,
     ),
     Framework(

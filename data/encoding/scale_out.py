@@ -82,7 +82,7 @@ def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, 
 def submit(arguments: dict[str, Any], tasks: int, partition: str, time: str, options: Sequence[str] = ()) -> str:
     """Submit `tasks` tasks to Slurm and a job that joins their parts; return the id of the joining job.
 
-    `partition` and the limit `time` are those of the tasks; `options` are more options of sbatch, NAME=VALUE.
+    The tasks and the join get the partition and the limit `time`; `options` are more options of sbatch, NAME=VALUE.
     Raises UnusableError if datatrove or Slurm is missing or an option of sbatch is not NAME=VALUE, and DataError if
     Slurm refuses a job.
     """
@@ -90,35 +90,36 @@ def submit(arguments: dict[str, Any], tasks: int, partition: str, time: str, opt
         raise UnusableError(f"--slurm-option: got {' '.join(options)}, wanted NAME=VALUE, e.g. account=research")
     _check_places(arguments)
     tasks = min(tasks, most_parts(arguments["input"]))
-    more = dict(option.split("=", 1) for option in options)
+    sbatch_options = dict(option.split("=", 1) for option in options)
     common: dict[str, Any] = {
         "time": time,
         "partition": partition,
-        "qos": more.pop("qos", None),
-        # the first job may fail permanently (a bad line); then the second must not wait forever
-        "sbatch_args": {"kill-on-invalid-dep": "yes", **more},
+        # datatrove would ask for the qos `normal` by default
+        "qos": sbatch_options.pop("qos", None),
+        # if a task fails, the join must be cancelled instead of waiting in the queue forever
+        "sbatch_args": {"kill-on-invalid-dep": "yes", **sbatch_options},
         "env_command": _environment(),
         "skip_completed": False,
         "with_srun": False,
     }
     executor = _datatrove().SlurmPipelineExecutor
     logs = logs_of(arguments["output_prefix"])
-    parts = executor(
+    encode_job = executor(
         [EncodeParts(arguments)], tasks=tasks, job_name="encode", logging_dir=str(logs / "encode"), **common
     )
-    join = executor(
-        [JoinParts(arguments)], tasks=1, job_name="join", logging_dir=str(logs / "join"), depends=parts, **common
+    join_job = executor(
+        [JoinParts(arguments)], tasks=1, job_name="join", logging_dir=str(logs / "join"), depends=encode_job, **common
     )
     try:
-        # it submits `parts` first, on which it depends
-        join.run()
+        # this submits `encode_job` first, on which the join depends
+        join_job.run()
     except FileNotFoundError as error:
         raise UnusableError("--executor slurm: no sbatch on this machine; run the command on a login node") from error
     except subprocess.CalledProcessError as error:
         raise DataError(
             f"--executor slurm: sbatch refused the job (exit code {error.returncode}); see its message above"
         ) from error
-    return str(join.job_id)
+    return str(join_job.job_id)
 
 
 def _datatrove() -> Any:

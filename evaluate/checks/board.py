@@ -75,28 +75,29 @@ def hosts_are_different(result: Result) -> Iterator[str]:
 
 
 def memory_fits(result: Result) -> Iterator[str]:
-    """Yield a line if the peak memory of a rank exceeds the memory of its device or what was reserved, or if it is
+    """Yield a line if the largest peak of all ranks exceeds the memory of a device or what was reserved, or if it is
     smaller than the share of the weights of a rank."""
     memory, total = result["memory_metrics"], result["gpu_info"]["total_memory_gb"]
     peak, reserved = memory["peak_memory_allocated_gb"], memory["peak_memory_reserved_gb"]
     if peak is None:
         return
     if total is not None and peak > total:
-        yield f"peak_memory_allocated_gb: got {peak} GB on a device of {total} GB"
+        yield f"peak_memory_allocated_gb: got {peak:g} GB on a device of {total} GB"
     if reserved is not None and reserved < peak * (1 - MEMORY_RELATIVE):
         yield f"peak_memory_reserved_gb: got {reserved:g} GB, less than the {peak:.4g} GB that were allocated"
-    divided = frameworks.of(result["framework"]).weights_split_over
-    if is_complete(result) and divided:
-        weights = _weights_gb(result, divided)
+    splitting_sizes = frameworks.of(result["framework"]).weights_split_over
+    if is_complete(result) and splitting_sizes:
+        weights = _weights_gb(result, splitting_sizes)
         if peak < weights * (1 - MEMORY_RELATIVE):
             yield f"peak_memory_allocated_gb: got {peak:g} GB, the weights alone are {weights:.3g} GB on a rank"
 
 
-def _weights_gb(result: Result, divided: Sequence[str]) -> float:
-    """Return a lower bound of the weights of a rank, which some parallel sizes divide; 0 if their number is unknown."""
+def _weights_gb(result: Result, splitting_sizes: Sequence[str]) -> float:
+    """Return a lower bound for the rank with the most weights; 0 if the number of parameters is unknown."""
     config, ran = result["training_config"], result["resolved_config"]
-    # EP divides the experts alone, so that this bound is too low for the rest
-    ranks: int = math.prod(config[key] or 1 for key in divided)
+    # EP divides the experts alone, so the bound is too low for the rest
+    ranks: int = math.prod(config[key] or 1 for key in splitting_sizes)
+    # an unknown type counts as one byte
     bytes_of_one = BYTES.get(str(ran["parameter_dtype"]).removeprefix("torch."), 1)
     parameters: int = ran["parameter_count"] or 0
     return parameters * bytes_of_one / ranks / 1e9

@@ -49,7 +49,7 @@ READY_SECONDS = 30.0
 """Longest wait for the libraries of a vendor to open and the idle period to pass."""
 END_SECONDS = 5.0
 """Longest wait for the end of a reading."""
-FOLDER = "sys/class/powercap"
+POWERCAP = "sys/class/powercap"
 NO_RAPL = (
     "the kernel shows no RAPL zone in /sys/class/powercap (usual in a virtual machine and in containers; on a machine "
     "of your own: modprobe intel_rapl_common intel_rapl_msr)"
@@ -85,10 +85,10 @@ class Package:
 
 def packages() -> list[Package]:
     """Return the packages of this machine; raise ReaderError if there are none or they cannot be read."""
-    readable = []
-    for zone in sorted(sysroot().glob(f"{FOLDER}/intel-rapl:*")):
+    found = []
+    for zone in sorted(sysroot().glob(f"{POWERCAP}/intel-rapl:*")):
         if zone.name.count(":") != 1:
-            continue  # a part of a package
+            continue  # a subzone: the cores or the memory of a package
         counter = zone / "energy_uj"
         try:
             name = (zone / "name").read_text().strip()
@@ -98,11 +98,12 @@ def packages() -> list[Package]:
             raise ReaderError(NO_PERMISSION.format(counter)) from error
         except (OSError, ValueError) as error:
             raise ReaderError(f"RAPL: {zone} cannot be read: {error}") from error
-        if name.startswith("package"):  # not psys, which contains the packages
-            readable.append(Package(name, counter, wraps_uj))
-    if not readable:
+        # psys is the whole platform and would count the packages twice
+        if name.startswith("package"):
+            found.append(Package(name, counter, wraps_uj))
+    if not found:
         raise ReaderError(NO_RAPL)
-    return readable
+    return found
 
 
 @dataclass

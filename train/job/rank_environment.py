@@ -1,8 +1,9 @@
 """The environment of the ranks: their Python, and variables of known names and prefixes, none that may hold a secret.
 
-A variable that is not listed here is not passed, so a secret under any other name stays out. The lists hold what
-processes, Python, torchrun, the frameworks and the vendors' libraries read; each group names its source or its readers.
-ENV_NAMES adds names of the user's own. A variable of any name is withheld if the name means a secret, or if
+A variable that is not listed here, and that is not recorded as one that changes the speed (SPEED_VARIABLES of
+utils/provenance/origin.py), is not passed, so a secret under any other name stays out. The lists hold what processes,
+Python, torchrun, the frameworks and the vendors' libraries read; each group names its source or its readers.
+ENV_NAMES adds names of the user's own. A variable on a list is withheld if the name means a secret, or if
 utils/redact.py finds one in the value. The launcher records the names (`provenance.environment_passed`,
 `environment_withheld`).
 """
@@ -185,14 +186,15 @@ class Selected:
 
 
 def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> Selected:
-    """Return the variables of `environ` that ranks get, and those of further `names` and `prefixes`.
+    """Return the variables that may be passed to ranks, also those of further `names` and `prefixes`, and the names of
+    those that are withheld.
 
     Raises ConfigError for an ENV_NAMES that is no list of names.
     """
-    asked = [name for name in environ.get(ENV_NAMES, "").split(",") if name]
-    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in asked):
+    requested = [name for name in environ.get(ENV_NAMES, "").split(",") if name]
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in requested):
         raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
-    allowed = NAMES.union(names, asked)
+    allowed = NAMES.union(names, requested)
     beginnings = (*PREFIXES, *prefixes)
     passed, withheld = {}, []
     for name, value in sorted(environ.items()):

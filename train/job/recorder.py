@@ -330,7 +330,7 @@ class StepRecorder:
         """After the last step: average losses over `loss_group` (data-parallel ranks), take the largest memory figures
         and, step by step, the longest wait for data over all ranks.
 
-        Every rank calls it. Without torch.distributed it only records the memory.
+        Every rank calls it, after equally many steps. With one rank there are no samples to merge.
         """
         self.note_memory()
         import torch
@@ -341,20 +341,25 @@ class StepRecorder:
             _, self.experts.why_unknown = attempt(self.experts.merge_ranks)
 
     def _merge_samples(self, loss_group: Any) -> None:
+        """Replace the samples of this rank by those of all ranks.
+
+        Losses are NaN on every pipeline stage but the last. `loss_group` holds ranks of one stage, so NaN stays there.
+        """
         import torch
 
         distributed = torch.distributed
-        where = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-        losses = torch.tensor(self.samples.loss_values, dtype=torch.float64, device=where)
+        device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+        losses = torch.tensor(self.samples.loss_values, dtype=torch.float64, device=device)
         distributed.all_reduce(losses, group=loss_group)
         self.samples.loss_values = (losses / distributed.get_world_size(loss_group)).tolist()
-        # one collective for both: a figure of the memory that is unknown on one rank is unknown of all
+        # One collective for memory and waits. Infinity stands for an unknown figure of the memory and wins the maximum;
+        # UNKNOWN, a negative number, stands for an unknown wait and loses it.
         figures = (self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb)
         numbers = _as_numbers(figures, unknown=math.inf)
         waits = _as_numbers(self.samples.data_wait_seconds, unknown=UNKNOWN)
-        largest = torch.tensor(numbers + waits, dtype=torch.float64, device=where)
-        distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
-        of_all_ranks = largest.tolist()
+        merged = torch.tensor(numbers + waits, dtype=torch.float64, device=device)
+        distributed.all_reduce(merged, op=distributed.ReduceOp.MAX)
+        of_all_ranks = merged.tolist()
         largest_figures = _from_numbers(of_all_ranks[: len(figures)], unknown=math.inf)
         self.avg_allocated_gb, self.peak_allocated_gb, self.peak_reserved_gb = largest_figures
         self.samples.data_wait_seconds = _from_numbers(of_all_ranks[len(figures) :], unknown=UNKNOWN)

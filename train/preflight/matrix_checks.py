@@ -37,7 +37,7 @@ from utils.results.schema import time_of
 from utils.settings.config import RunConfig
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
-"""A result and a log; 500 steps leave about 150 KB."""
+"""The reserve, and 1 MiB for a result and its log; 500 steps leave about 150 KB."""
 SAME_WORK = (
     "max_steps",
     "global_batch_size",
@@ -87,23 +87,25 @@ def check(matrix: Matrix) -> None:
 def _check_space(matrix: Matrix) -> None:
     config = matrix.config
     needs = {"OUTPUT_DIR": (config.output_dir, len(matrix.most_jobs) * OUTPUT_BYTES_PER_JOB)}
+    # models with one tokenizer share their data, which count once
     models = {data_prefix(config, model): model for model in config.models}
-    data = 0
+    data_bytes = 0
     for prefix, model in models.items():
         if not bin_path(prefix).exists():
-            data += bytes_needed(config, model) or 0
-    if data:  # about; as far as it is known
-        needs["DATA_DIR"] = config.data_dir, data
+            # an unknown size counts as 0
+            data_bytes += bytes_needed(config, model) or 0
+    if data_bytes:
+        needs["DATA_DIR"] = config.data_dir, data_bytes
     by_disk: Counter[int] = Counter()
     for key, (folder, needed) in needs.items():
-        there = existing(folder)
-        disk = there.stat().st_dev
+        nearest = existing(folder)
+        disk = nearest.stat().st_dev
         # OUTPUT_DIR and DATA_DIR may share a disk
         by_disk[disk] += needed
-        has_blocks = bool(os.statvfs(there).f_blocks)  # /proc and /sys have none
-        if not there.is_dir() or not has_blocks or not os.access(there, os.W_OK):
+        has_blocks = bool(os.statvfs(nearest).f_blocks)  # /proc and /sys have none
+        if not nearest.is_dir() or not has_blocks or not os.access(nearest, os.W_OK):
             raise ConfigError(f"{key}={folder}: cannot be written; use a folder on a disk, e.g. {key}=output")
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(nearest).free
         if free < by_disk[disk]:
             raise ConfigError(
                 f"{key}={folder}: {free / 1e6:,.1f} MB are free, about {by_disk[disk] / 1e6:,.1f} MB are needed; "
