@@ -64,8 +64,8 @@ class Framework:
     log_lacks: tuple[str, ...] = ()
     """Samples of a result that a framework without our recorder does not print."""
     weights_split_over: tuple[str, ...] = ()
-    """Parallel sizes by which a rank's share of the weights is smaller, as keys of a result; empty where unknown, or where
-    no rule asks, as for results that are read from a log."""
+    """Parallel sizes by which a rank's share of the weights is smaller, as keys of a result. Empty where unknown, and
+    where no rule asks: for results that are read from a log."""
     foreign_layers: tuple[str, ...] = ()
     """Words in the names of layers that it cannot have."""
     process_gb: float | None = None

@@ -5,11 +5,11 @@ was written by the suite. An error of its reading and looking into the file has 
 recogniser beside its writer; this file has what several of them need.
 
 Purge removes only unchanged files on the list, which is that of the nearest marked folder above a file. Wrap packs
-files on it, and those that it recognises by their content. A line of JSON is added to `.tprimat_files` beside the marker
-whenever a file gets its name: its path in the folder, inode, size and modification time. The last line about a path
-counts. A file that was replaced or edited since differs from its line and belongs to the user, as does a file without a
-line: a line that is lost leaves a file in place and never removes one. Writers in `utils/files.py` call `note`; others
-call it themselves.
+files on it, and those that it recognises by their content. A line of JSON is added to `.tprimat_files` beside the
+marker whenever a file gets its name: its path in the folder, inode, size and modification time. The last line about a
+path counts. A file that was replaced or edited since differs from its line and belongs to the user, as does a file
+without a line: a line that is lost leaves a file in place and never removes one. Writers in `utils/files.py` call
+`note`; others call it themselves.
 """
 
 from __future__ import annotations
