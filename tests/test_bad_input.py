@@ -48,7 +48,7 @@ TYPED = [
     (f"{CONFIGURE} RUNS=atuo", "did you mean auto?", 2),
     (f"{CONFIGURE} LR=fast", "wanted a number above 0", 2),
     (f"{CONFIGURE} SL=", "wanted a whole number from 2", 2),
-    (f"{CONFIGURE} FRAMEWORK=hf TP=2", "all must be 1; use mega", 2),
+    (f"{CONFIGURE} FRAMEWORK=hf TP=2", "hf cannot divide a training", 2),
     (f"{CONFIGURE} GBS=9", "use GBS=16", 2),
     (f"{CONFIGURE} MIN_LR=1", "use a smaller MIN_LR", 2),
     (f"{CONFIGURE} --jobs OUTPUT_DIR=/proc/x", "use another folder", 2),
