@@ -76,7 +76,7 @@ FRAMEWORKS = {
             ("llama", "ddp.check_for_nan_in_grad"): "search for NaN in gradients: asked False, built True",
             (
                 *("qwen3moe", "model.moe_aux_loss_coeff", "model.moe_router_load_balancing_type"),
-            ): "router_auxiliary_loss: asked 0, built 0.001",
+            ): "router_auxiliary_loss: asked 0.0, built 0.001",
             (
                 "qwen",
                 "scheduler.start_weight_decay",
