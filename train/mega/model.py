@@ -45,7 +45,10 @@ class OneCopyOfLogits(GPTModel):
 
 
 class RowEmbedding(tensor_parallel.VocabParallelEmbedding):
-    """megatron-core's embedding whose gradient is that of the batch's tokens alone; without tensor parallelism."""
+    """megatron-core's embedding whose gradient is that of the batch's tokens alone; without tensor parallelism.
+
+    Only for a weight of its own: where the output layer shares it, autograd adds the gradients of both.
+    """
 
     def forward(self, input_: torch.Tensor) -> torch.Tensor:
         """Return the embedded tokens [batch, sequence, hidden]."""
@@ -99,7 +102,8 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     silence(KNOWN_MESSAGES)
     if not hasattr(moe_utils, "te_general_gemm"):
         moe_utils.te_general_gemm = None  # 0.16.1 forgets it where TransformerEngine is missing
-    with mock.patch.object(tensor_parallel, "VocabParallelEmbedding", RowEmbedding):
+    embedding = tensor_parallel.VocabParallelEmbedding if spec.tie_word_embeddings else RowEmbedding
+    with mock.patch.object(tensor_parallel, "VocabParallelEmbedding", embedding):
         model = OneCopyOfLogits(
             settings,
             layer,
