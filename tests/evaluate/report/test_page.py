@@ -187,7 +187,7 @@ def test_the_history_opens_without_a_request_or_a_message_at_any_width(chromium:
     labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
     assert labels[:2] == [
         "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
-        "Peak memory (GB) over time: 30 runs, 0 changes of level",
+        "Training loop over its steps (x) over time: 30 runs, 0 changes of level",
     ]
 
 
