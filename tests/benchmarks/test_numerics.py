@@ -31,11 +31,15 @@ def test_every_kernel_of_the_suite_passes_on_a_cpu(capsys):
     assert {row["note"] for row in rows if row["name"].startswith("attention")} == {"torch_sdpa"}
 
 
-def rounds_twice(values, angles):
-    """Rotate with products that are rounded to bf16 before they are added."""
-    first, second = values.chunk(2, dim=-1)
-    turned = torch.cat((-second, first), dim=-1)
-    return (values * angles.cos()).bfloat16() + (turned * angles.sin()).bfloat16()
+def rounds_twice(first, second, cosine, sine, turned_first, turned_second):
+    """Turn with products that are rounded to bf16 before they are added."""
+    turned_first.copy_((first * cosine).bfloat16() - (second * sine).bfloat16())
+    turned_second.copy_((second * cosine).bfloat16() + (first * sine).bfloat16())
+
+
+def turns_on(ctx, gradient):
+    """Turn the gradient forward once more in place of back."""
+    return kernels._turned(gradient, *ctx.saved_tensors), None, None
 
 
 def without_label(logits, labels, log_sum, gradient, first):
@@ -66,8 +70,8 @@ scaled_loss = kernels.statistics
 @pytest.mark.parametrize(
     ("check", "module", "name", "fault", "found"),
     [
-        ("rotary", kernels, "rotated", rounds_twice, ["rotary embedding"]),
-        ("rotary", kernels, "rotated_gradient", kernels.rotated, ["rotary embedding, gradient"]),
+        ("rotary", kernels, "turn", rounds_twice, ["rotary embedding", "rotary embedding, gradient"]),
+        ("rotary", kernels._Rotary, "backward", staticmethod(turns_on), ["rotary embedding, gradient"]),
         ("cross_entropy", kernels, "write_gradient", without_label, ["cross entropy, gradient"]),
         (
             "cross_entropy",
