@@ -1,4 +1,4 @@
-"""What all converted results share: sections whose values are only partly known, and names of models in texts."""
+"""Parts that all converted results share: sections whose values are only partly known, and names of models in texts."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _first_day(side: Sequence[Result]) -> str:
 
 
 class _Work(NamedTuple):
-    """What a published figure must share with the runs of a side."""
+    """Settings that a published figure must share with the runs of a side."""
 
     device: str | None
     model: str

@@ -31,7 +31,7 @@ _SCALAR = (str, bool, int, float)
 
 @dataclass(frozen=True)
 class Contents:
-    """What the values inside an object or a list have to be; each may be null where `is_complete` is False."""
+    """Rule for the values inside an object or a list; each may be null where `is_complete` is False."""
 
     kind: Kind
     words: str
